@@ -1,0 +1,35 @@
+# Two commands on a fresh machine that has python3 (3.11 or 3.12), make and git:
+#   make train   learn cartpole-swingup on the CPU in minutes, with a picture at the end
+#   make test    install what the tests need and run them
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := runs/first
+
+.PHONY: install test train lint clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if v in ((3, 11), (3, 12)) else f"fcritic needs Python 3.11 or 3.12, this is {v[0]}.{v[1]}; set PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/installed-tests: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+train: install
+	$(BIN)/fcritic train --recipe fac-small --task cartpole-swingup --action-repeat 4 --steps 50000 \
+	  --warmup 2000 --eval-every 10000 --out $(RUN)
+	$(BIN)/fcritic plot $(RUN)
+
+test: $(VENV)/installed-tests
+	$(BIN)/python -m pytest -q -n 2 tests
+
+lint: $(VENV)/installed-tests
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

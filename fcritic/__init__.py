@@ -1,0 +1,1 @@
+"""Functional critics for off-policy actor-critic: Q(policy, state, action)."""

@@ -1,0 +1,1 @@
+"""Algorithms: frozen dataclasses of numbers whose methods take and return states."""

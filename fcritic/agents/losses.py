@@ -1,0 +1,113 @@
+"""The formulas of the functional actor-critic, each written once, for one critic and one policy."""
+
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from fcritic import ensembles
+from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
+from fcritic.networks.policies import Policy
+from fcritic.types import Metrics, Transition
+
+
+def values(
+    head: ValueHead,
+    codes: Float[Array, "actors code"],
+    obs: Float[Array, "batch obs"],
+    act: Float[Array, "batch act"] | Float[Array, "actors batch act"],
+) -> Float[Array, "actors batch"]:
+    """Q(pi_j, s_b, a_b) on the product of policies and states, for actions with or without a policy axis.
+
+    Actions from the replay are the same for every policy; E_sa is then computed once for all of them.
+    """
+    over_batch = vmap(head, in_axes=(None, 0, 0))
+    return vmap(over_batch, in_axes=(0, None, 0 if act.ndim == 3 else None))(codes, obs, act)
+
+
+def td_target(
+    target: ValueHead,
+    codes: Float[Array, "actors code"],
+    next_act: Float[Array, "actors batch act"],
+    batch: Transition,
+    discount: float,
+) -> Float[Array, "actors batch"]:
+    """y = r + gamma Q_tar(pi, s', pi(s')), eq. `eq:func_td_target`.
+
+    The paper prints no termination; here gamma is multiplied with the stored discount, which is 0 where the
+    task ended. The code is the online encoder's and passes no gradient, eq. `eq:tar_func_q_nn`.
+    """
+    next_value = values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
+    return jax.lax.stop_gradient(batch.reward + discount * batch.discount * next_value)
+
+
+def critic_loss(
+    head: ValueHead,
+    target: ValueHead,
+    codes: Float[Array, "actors code"],
+    next_act: Float[Array, "actors batch act"],
+    batch: Transition,
+    discount: float,
+) -> tuple[Float[Array, ""], Metrics]:
+    """The squared TD error of one critic, eq. `eq:func_q_loss`, averaged over policies and batch."""
+    goal = td_target(target, codes, next_act, batch, discount)
+    value = values(head, codes, batch.obs, batch.act)
+    loss = jnp.mean((goal - value) ** 2)
+    return loss, {"critic_loss": loss, "critic_value": value.mean(), "target_value": goal.mean()}
+
+
+def encode_all(
+    critics: FunctionalCritic, policies: Policy, axes: FunctionalCritic
+) -> Float[Array, "critics actors code"]:
+    """The code of every policy by every critic; a shared encoder is run once and its codes repeated."""
+    over_policies = lambda encoder: vmap(encoder)(policies)
+    if axes.encoder is None:
+        codes = over_policies(critics.encoder)
+        return jnp.broadcast_to(codes, (ensembles.size(critics.head), *codes.shape))
+    return vmap(over_policies)(critics.encoder)
+
+
+def functional_critic_loss(
+    critics: FunctionalCritic,
+    targets: ValueHead,
+    policies: Policy,
+    batch: Transition,
+    discount: float,
+    axes: FunctionalCritic,
+) -> tuple[Float[Array, ""], Metrics]:
+    """The sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
+
+    A sum, because members share nothing: each one's gradient is that of its own loss. Plain critics cannot
+    tell policies apart, so each learns on its own actor only.
+    """
+    next_act = vmap(lambda policy: vmap(policy)(batch.next_obs))(policies)
+    if isinstance(critics.encoder, BlindEncoder):
+        members = ensembles.size(critics.head)
+        codes, next_act, act_axis = jnp.zeros((members, 1, 0)), next_act[:members, None], 0
+    else:
+        codes, act_axis = encode_all(critics, policies, axes), None
+    per_critic = vmap(critic_loss, in_axes=(0, 0, 0, act_axis, None, None))
+    losses, metrics = per_critic(critics.head, targets, codes, next_act, batch, discount)
+    metrics["critic_spread"] = metrics["critic_value"].std()
+    return losses.sum(), {name: value.mean() for name, value in metrics.items()}
+
+
+def weigh_gradient(tree, weight: float):
+    """The same values, whose gradient is multiplied by `weight`."""
+    if weight == 1.0:
+        return tree
+    if weight == 0.0:
+        return jax.lax.stop_gradient(tree)
+    return jax.tree.map(lambda leaf: weight * leaf + (1 - weight) * jax.lax.stop_gradient(leaf), tree)
+
+
+def actor_loss(
+    policy: Policy, critic: FunctionalCritic, obs: Float[Array, "batch obs"], second_term: float
+) -> Float[Array, ""]:
+    """-mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
+
+    Its gradient in the policy is eq. `eq-our-gradient-formula` for a deterministic policy: the first term goes
+    through the action, the second through the policy input of the critic, weighted by `second_term`.
+    """
+    code = critic.encode(weigh_gradient(policy, second_term))
+    return -jnp.mean(vmap(lambda s: critic.value(code, s, policy(s)))(obs))

@@ -1,0 +1,56 @@
+"""Recipes: the names used in the figures, each a handful of changed fields over its algorithm."""
+
+import dataclasses
+
+from fcritic.agents.base import AbstractAgent
+from fcritic.agents.fac import FAC
+from fcritic.errors import UsageError, did_you_mean
+from fcritic.networks.actor_encoder import EncoderConfig
+
+SMALL = FAC(
+    members=4,
+    actor_hidden=(64, 64),
+    state_action_hidden=(64, 64),
+    state_action_code=32,
+    joint_hidden=(64, 64),
+    learning_rate=1e-3,
+    encoder_learning_rate=1e-3,
+    encoder=EncoderConfig(probes=32, depth=1, code=32, width=32, shared=True),
+)
+
+RECIPES: dict[str, tuple[AbstractAgent, str]] = {
+    "fac": (FAC(), "the paper's agent: 10 actors, 10 functional critics, an encoder for each critic"),
+    "fac-shared": (
+        FAC(encoder=EncoderConfig(shared=True)),
+        "the same with one encoder for all critics: a tenth of the encoder's work",
+    ),
+    "fac-small": (SMALL, "4 small actors and critics that learn in minutes on a laptop's CPU"),
+    "fac-first-term": (
+        FAC(second_term=0.0),
+        "ablation: without the second term of the gradient, through the policy input",
+    ),
+    "fac-plain": (
+        FAC(functional=False),
+        "ablation: critics that ignore the policy, each learning on its own actor",
+    ),
+    "fac-unpaired": (FAC(pairing="mean"), "ablation: every actor climbs the mean of all critics"),
+}
+"""Name -> (agent, one line that says what it is)."""
+
+
+def find_recipe(name: str) -> AbstractAgent:
+    """The agent of a recipe."""
+    if name not in RECIPES:
+        hint = did_you_mean(name, RECIPES) or f"; known are {', '.join(RECIPES)}"
+        raise UsageError(f"unknown recipe '{name}'{hint}")
+    return RECIPES[name][0]
+
+
+def changed_fields(agent: AbstractAgent) -> dict[str, object]:
+    """The fields in which an agent differs from its algorithm's defaults."""
+    default = type(agent)()
+    return {
+        field.name: getattr(agent, field.name)
+        for field in dataclasses.fields(agent)
+        if getattr(agent, field.name) != getattr(default, field.name)
+    }

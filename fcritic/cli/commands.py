@@ -1,0 +1,175 @@
+"""What each command does: parse its options, call the library, print for a person or a program."""
+
+import dataclasses
+import json
+from pathlib import Path
+import shlex
+import sys
+from typing import Annotated, Any
+
+import tyro
+
+from fcritic.agents.recipes import RECIPES, find_recipe
+from fcritic.backend import prepare
+from fcritic.cli.parsing import parse
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+
+prepare()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """Trains an agent. The same command on the same directory continues where it stopped."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    out: str = ""
+    """Directory of the run (default: runs/RECIPE-TASK-SEED)."""
+    quiet: bool = False
+    """Say nothing but errors."""
+    json: bool = False
+    """Print the outcome as JSON."""
+
+
+def train(args: list[str]) -> int:
+    """`fcritic train`: parse, train, tell what to do next."""
+    recipe = _recipe_in(args)
+    default = TrainOptions(TrainConfig(find_recipe(recipe), recipe=recipe))
+    options = parse(TrainOptions, args, "train", default)
+    config = options.config
+    out = options.out or f"runs/{config.recipe}-{config.task.replace('/', '_')}-{config.seed}"
+    return _train(config, out, f"fcritic train {shlex.join(args)}", options.quiet, options.json)
+
+
+def _recipe_in(args: list[str]) -> str:
+    """The recipe decides which options there are, so it is looked for before the others are parsed."""
+    for index, arg in enumerate(args):
+        if arg == "--recipe" and index + 1 < len(args):
+            return args[index + 1]
+        if arg.startswith("--recipe="):
+            return arg.partition("=")[2]
+    return TrainConfig.recipe
+
+
+def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
+    from fcritic import results
+    from fcritic.train import Interrupted, train
+
+    try:
+        run = train(config, out, command, quiet)
+    except Interrupted as stop:
+        print(f"stopped at frame {stop.frame:,}; continue with: fcritic resume {out}", file=sys.stderr)
+        return 128 + stop.signal_number
+    summary = results.summary(run)
+    text = results.summary_text(summary)
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    elif not quiet:
+        print(f"{text}\nnext: fcritic evaluate {out} --episodes 10; fcritic plot {out}")
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumeOptions:
+    """Continues a run from its newest checkpoint."""
+
+    directory: tyro.conf.Positional[str]
+    """Directory of the run."""
+    steps: int | None = None
+    """A new last frame, to make a run longer."""
+    quiet: bool = False
+    """Say nothing but errors."""
+    json: bool = False
+    """Print the outcome as JSON."""
+
+
+def resume(args: list[str]) -> int:
+    """`fcritic resume DIR`."""
+    from fcritic.runs import RunDirectory
+
+    options = parse(ResumeOptions, args, "resume")
+    config = TrainConfig.from_json(RunDirectory.open_existing(options.directory).config)
+    if options.steps is not None:
+        config = dataclasses.replace(config, steps=options.steps)
+    command = f"fcritic resume {shlex.join(args)}"
+    return _train(config, options.directory, command, options.quiet, options.json)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateOptions:
+    """Runs every actor of a run's newest checkpoint on fresh environments, without exploration."""
+
+    directory: tyro.conf.Positional[str]
+    """Directory of the run."""
+    episodes: int = 10
+    """Episodes per actor."""
+    json: bool = False
+    """Print JSON."""
+
+
+def evaluate(args: list[str]) -> None:
+    """`fcritic evaluate DIR`: mean actor, best actor and rollouts, kept apart."""
+    from fcritic import results
+    from fcritic.errors import require_at_least
+    from fcritic.evaluate import Evaluator
+    from fcritic.runs import RunDirectory
+    from fcritic.saving import load_policies
+
+    options = parse(EvaluateOptions, args, "evaluate")
+    require_at_least(1, episodes=options.episodes)
+    run = RunDirectory.open_existing(options.directory)
+    config = TrainConfig.from_json(run.config)
+    newest = run.latest_checkpoint()
+    if newest is None:
+        raise UsageError(f"{options.directory} has no checkpoint yet; continue it with fcritic resume")
+    policies, normalizer, facts = load_policies(config, newest)
+    evaluations = Evaluator(config, options.episodes).evaluate(policies, normalizer, "command")
+    outcome = results.evaluation_report(run, config, facts, evaluations)
+    print(json.dumps(outcome, indent=2) if options.json else results.evaluation_text(outcome))
+
+
+def describe(args: list[str]) -> None:
+    """`fcritic describe`: what a recipe is on a task."""
+    from fcritic.describe import describe, describe_text
+
+    recipe = _recipe_in(args)
+    default = DescribeOptions(TrainConfig(find_recipe(recipe), recipe=recipe))
+    options = parse(DescribeOptions, args, "describe", default)
+    facts = describe(options.config)
+    print(json.dumps(facts, indent=2) if options.json else describe_text(facts, RECIPES[recipe][1]))
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribeOptions:
+    """Sizes, parameters and cost of a recipe on a task; takes every option of `train`."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotOptions:
+    """Draws the learning curves of one or more runs."""
+
+    directories: tyro.conf.Positional[tuple[str, ...]]
+    """Directories of runs."""
+    out: str = ""
+    """Picture to write, .png or .svg (default: curve.png in the first directory)."""
+    json: bool = False
+    """Print the curves as JSON."""
+
+
+def plot(args: list[str]) -> None:
+    """`fcritic plot DIR [DIR ...]`."""
+    from fcritic import plots, results
+    from fcritic.runs import RunDirectory
+
+    options = parse(PlotOptions, args, "plot")
+    if not options.directories:
+        raise UsageError("name at least one run to plot: fcritic plot DIR")
+    curves = [results.curves(RunDirectory.open_existing(path)) for path in options.directories]
+    out = Path(options.out or Path(options.directories[0]) / "curve.png")
+    plots.learning_curves(curves, out)
+    outcome: dict[str, Any] = {"picture": str(out), "runs": [curve.to_json() for curve in curves]}
+    print(json.dumps(outcome, indent=2) if options.json else f"wrote {out}")

@@ -1,0 +1,116 @@
+"""What a training is: every number that decides its outcome, in one frozen dataclass."""
+
+import dataclasses
+from typing import Annotated, Any, get_type_hints
+
+import tyro
+
+from fcritic.agents.base import AbstractAgent
+from fcritic.agents.fac import FAC
+from fcritic.errors import UsageError, did_you_mean, require_at_least
+
+ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC}
+"""The algorithm of each recipe, by the name that `config.json` holds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """One training. Steps are frames of the simulator, summed over the environments of a seed."""
+
+    agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
+    """The algorithm with all its numbers."""
+    recipe: str = "fac"
+    """Name of a recipe: fac, fac-shared, fac-small, or an ablation; it sets the options below."""
+    task: str = "cartpole-swingup"
+    """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1) or a probe."""
+    envs: int = 1
+    """Parallel environments per seed."""
+    steps: int = 1_000_000
+    """Frames until the end, summed over the environments of a seed."""
+    seeds: int = 1
+    """Independent trainings in this process, side by side on the device."""
+    seed: int = 0
+    """Number of the first seed; the others follow."""
+    action_repeat: int = 1
+    """Frames for which each action is held; rewards are summed."""
+    warmup: int = 10_000
+    """Frames with uniformly random actions before learning begins (open in the paper; public fork: 10,000)."""
+    replay: int = 100_000
+    """Steps per environment that the replay remembers (open in the paper; public fork: 100,000)."""
+    normalize: bool = True
+    """Scale observations by their running mean and deviation (open in the paper; public fork: on)."""
+    recency: float = 8.0
+    """How much more the normaliser trusts late data: the k-th batch has rate w/(w+k) (fork: 8; 1: all alike)."""
+    eval_every: int = 10_000
+    """Frames between evaluations of every actor on fresh environments."""
+    eval_episodes: int = 1
+    """Episodes per actor in each of these evaluations."""
+    log_every: int = 1_000
+    """Frames between rows of losses."""
+    save_every: int = 50_000
+    """Frames between checkpoints; there is always one at the end."""
+    keep: int = 2
+    """Checkpoints kept."""
+
+    def __post_init__(self) -> None:
+        counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
+        require_at_least(1, **{name: getattr(self, name) for name in counts.split()})
+        require_at_least(0, warmup=self.warmup, seed=self.seed, recency=self.recency)
+
+    @property
+    def frames_per_iteration(self) -> int:
+        """Frames that one iteration takes: one action in each environment."""
+        return self.envs * self.action_repeat
+
+    @property
+    def iterations(self) -> int:
+        """Iterations until at least `steps` frames were taken."""
+        return -(-self.steps // self.frames_per_iteration)
+
+    @property
+    def warmup_iterations(self) -> int:
+        """Iterations before learning begins; at least one, since an update needs data."""
+        return max(1, -(-self.warmup // self.frames_per_iteration))
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """The number of each seed."""
+        return list(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def updates_per_frame(self) -> tuple[float, float]:
+        """Critic and actor updates per frame, which fall as environments are added."""
+        cycles = self.agent.cycles / self.frames_per_iteration
+        return self.agent.critic_steps * cycles, cycles
+
+    def to_json(self) -> dict[str, Any]:
+        """Nested plain values, from which `from_json` makes the same config."""
+        return {"algorithm": type(self.agent).__name__} | dataclasses.asdict(self)
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> "TrainConfig":
+        """The config of a run directory; anything unknown or missing is refused by name."""
+        algorithm = data.get("algorithm")
+        if algorithm not in ALGORITHMS:
+            raise UsageError(f"config.json names an unknown algorithm '{algorithm}'; update fcritic")
+        fields = {name: value for name, value in data.items() if name not in ("algorithm", "agent")}
+        agent = _from_json(ALGORITHMS[algorithm], data.get("agent"), "agent.")
+        return _from_json(TrainConfig, fields | {"agent": agent}, "")
+
+
+def _from_json(kind: type, data: Any, prefix: str) -> Any:
+    if not isinstance(data, dict):
+        raise UsageError(f"config.json: {prefix or 'its content'} must be an object; restore the file")
+    hints = get_type_hints(kind)
+    values = {}
+    for name, value in data.items():
+        if name not in hints:
+            raise UsageError(f"config.json: unknown field {prefix}{name}{did_you_mean(name, hints)}")
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+            value = _from_json(hint, value, f"{prefix}{name}.")
+        values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise UsageError(f"config.json does not fit this version of fcritic: {error}") from error

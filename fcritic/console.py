@@ -1,0 +1,71 @@
+"""What a training tells the person who watches it: a live line in a terminal, plain lines elsewhere."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from fcritic.config import TrainConfig
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the two largest units that matter: `42 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+class TrainingConsole:
+    """Steps per second, time left, returns and losses of a training."""
+
+    def __init__(self, config: TrainConfig, start_frame: int, quiet: bool = False):
+        self._config, self._quiet = config, quiet
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, transient=True, refresh_per_second=4)
+        self._start_frame, self._start_time = start_frame, time.monotonic()
+        self._shown: dict[str, str] = {}
+
+    def __enter__(self) -> "TrainingConsole":
+        if self._console.is_terminal and not self._quiet:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._live.stop()
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            self._console.print(line, markup=False)
+
+    def restart_clock(self, frame: int) -> None:
+        """Measures speed from here on, so that compiling and warm-up do not count."""
+        self._start_frame, self._start_time = frame, time.monotonic()
+
+    def speed(self, frame: int) -> float:
+        """Frames per second since the clock was started, all seeds together."""
+        elapsed = max(time.monotonic() - self._start_time, 1e-9)
+        return (frame - self._start_frame) * self._config.seeds / elapsed
+
+    def update(self, frame: int, **values: float) -> None:
+        """Shows where the training stands; values keep their last number until they change."""
+        self._shown |= {name.replace("_", " "): f"{value:.4g}" for name, value in values.items()}
+        if self._live.is_started:
+            self._live.update(Text(self._line(frame)))
+
+    def evaluated(self, frame: int, mean_actor: float, best_actor: float) -> None:
+        """A line that stays, for an evaluation."""
+        self.update(frame, mean_actor=mean_actor, best_actor=best_actor)
+        self.say(self._line(frame))
+
+    def _line(self, frame: int) -> str:
+        total, speed = self._config.steps, self.speed(frame)
+        left = (total - frame) * self._config.seeds / speed if speed > 0 else 0.0
+        parts = [f"{frame:>9,} of {total:,} frames", f"{speed:,.0f} frames/s", f"{duration(left)} left"]
+        return " · ".join(parts + [f"{name} {value}" for name, value in self._shown.items()])

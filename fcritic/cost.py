@@ -1,0 +1,71 @@
+"""What a training costs: measured on this device before it begins, and what would cost less."""
+
+import time
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcritic.agents.base import AbstractAgent, update
+from fcritic.config import TrainConfig
+from fcritic.console import duration
+from fcritic.flops import count_flops
+from fcritic.types import EnvSpec, Transition
+
+if TYPE_CHECKING:
+    from fcritic.train import Training
+
+LONG = 3600.0
+"""Seconds from which on a job is called long and cheaper choices are listed."""
+
+
+def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
+    """Arithmetic of one iteration of one seed: all critic and actor updates, without compiling them."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(lambda k: agent.init(spec, k), key)
+    shape = (agent.batches_per_iteration, agent.batch_size)
+    number = lambda *rest: jax.ShapeDtypeStruct((*shape, *rest), jnp.float32)
+    batches = Transition(number(spec.obs_dim), number(spec.act_dim), number(), number(), number(spec.obs_dim))
+    return count_flops(lambda s, b, k: update(agent, s, b, k)[0], state, batches, key)
+
+
+def seconds_per_iteration(training: "Training") -> float:
+    """One learning iteration, timed on a copy of the state; compiles it, which training needs anyway."""
+    state = jax.tree.map(jnp.copy, training.state)
+    shape = training.vector.shape
+    zeros = lambda *rest: np.zeros((*shape, *rest), np.float32)
+    spec = training.vector.spec
+    step = Transition(zeros(spec.obs_dim), zeros(spec.act_dim), zeros(), zeros(), zeros(spec.obs_dim))
+    elapsed: list[float] = []
+    while len(elapsed) < 2 or (sum(elapsed[1:]) < 0.5 and len(elapsed) < 20):
+        start = time.perf_counter()
+        state = jax.block_until_ready(training.learning.learn(state, step, 0))
+        elapsed.append(time.perf_counter() - start)
+    return float(np.median(elapsed[1:]))  # the first call compiled
+
+
+def announce_cost(training: "Training") -> str:
+    """The lines that are shown before training begins."""
+    config = training.config
+    seconds = seconds_per_iteration(training)
+    learning = config.iterations - max(training.progress.iteration, config.warmup_iterations)
+    critic, actor = config.agent.critic_steps * config.agent.cycles, config.agent.cycles
+    device = jax.devices()[0]
+    seeds = f" for {config.seeds} seeds" if config.seeds > 1 else ""
+    line = (
+        f"one iteration ({critic} critic + {actor} actor updates per {config.frames_per_iteration} frames{seeds}) "
+        f"takes {1000 * seconds:.3g} ms on {device.device_kind}: about {duration(seconds * learning)} to the end, "
+        "evaluations aside"
+    )
+    return line + (_cheaper(config, training.vector.spec) if seconds * learning > LONG else "")
+
+
+def _cheaper(config: TrainConfig, spec: EnvSpec) -> str:
+    """Variants that do less arithmetic, as a share of this config's."""
+    now = flops_per_iteration(config.agent, spec)
+    shares = {option: flops_per_iteration(agent, spec) / now for option, agent in config.agent.cheaper().items()}
+    offers = [f"{option} ({share:.0%} of the arithmetic)" for option, share in shares.items() if share < 0.9]
+    if jax.default_backend() == "cpu":
+        offers.append("a GPU (pip install 'fcritic[gpu]')")
+    return f"\nthat is long; cheaper: {', '.join(offers)}" if offers else ""

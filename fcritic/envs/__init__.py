@@ -1,0 +1,87 @@
+"""Environments by name: DeepMind Control (``cheetah-run``), probes (``probe-delay``), Gymnasium ids."""
+
+from collections.abc import Sequence
+import zlib
+
+import numpy as np
+
+from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.dmc import DMCEnv, dmc_tasks
+from fcritic.envs.gym import GymEnv, gym_tasks
+from fcritic.envs.probes import ProbeEnv, probe_tasks
+from fcritic.envs.vector import Episode, VectorEnv
+from fcritic.errors import UsageError, did_you_mean
+from fcritic.types import EnvSpec
+
+__all__ = [
+    "AbstractEnv",
+    "DMCEnv",
+    "EnvState",
+    "Episode",
+    "GymEnv",
+    "ProbeEnv",
+    "Step",
+    "VectorEnv",
+    "copy_seeds",
+    "dmc_tasks",
+    "gym_tasks",
+    "make",
+    "make_vector",
+    "probe_tasks",
+    "task_spec",
+]
+
+
+def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
+    """One environment of the named task."""
+    if task in probe_tasks():
+        if action_repeat != 1:
+            raise UsageError(f"{task} has known values for action_repeat 1 only, not {action_repeat}")
+        return ProbeEnv(task.removeprefix("probe-"), seed=seed)
+    # Gymnasium's names are told by their form, so that neither library is imported for the other's tasks.
+    domain, _, name = task.partition("-")
+    if name and not _looks_like_gym(task) and domain in {known.partition("-")[0] for known in dmc_tasks()}:
+        return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat)
+    if ":" in task or task in gym_tasks():
+        return GymEnv(task, seed=seed, action_repeat=action_repeat)
+    hint = did_you_mean(task, [*dmc_tasks(), *probe_tasks(), *gym_tasks()])
+    hint = hint or "; known are names like cheetah-run, probe-delay, Pendulum-v1"
+    raise UsageError(f"unknown task '{task}'{hint}")
+
+
+def make_vector(
+    task: str, *, seeds: Sequence[int], envs: int, action_repeat: int = 1, salt: str = "train"
+) -> VectorEnv:
+    """`envs` copies of the task for each seed, all independent.
+
+    A copy's random numbers depend on its seed, its index and `salt` alone: evaluation (another salt) never
+    sees the training episodes, and a seed is the same run whatever other seeds run beside it.
+    """
+    if not seeds or envs < 1:
+        raise UsageError(f"at least one seed and one environment are needed, not {len(seeds)} and {envs}")
+    if min(seeds) < 0:
+        raise UsageError(f"seeds must not be negative, as {min(seeds)} is")
+    numbers = copy_seeds(seeds, envs, salt)
+    return VectorEnv([[make(task, seed=seed, action_repeat=action_repeat) for seed in row] for row in numbers])
+
+
+def copy_seeds(seeds: Sequence[int], envs: int, salt: str) -> list[list[int]]:
+    """The seed of each copy, as `make_vector` uses them."""
+    return [[_copy_seed(seed, copy, salt) for copy in range(envs)] for seed in seeds]
+
+
+def task_spec(task: str) -> EnvSpec:
+    """The sizes of a task's observations and actions; builds it once to find out."""
+    env = make(task, seed=0)
+    env.close()
+    return env.spec
+
+
+def _copy_seed(seed: int, copy: int, salt: str) -> int:
+    sequence = np.random.SeedSequence(seed, spawn_key=(zlib.crc32(salt.encode()), copy))
+    return int(sequence.generate_state(1)[0])
+
+
+def _looks_like_gym(task: str) -> bool:
+    """Whether a name has a version (``Pendulum-v1``), a namespace or a module, as only Gymnasium's have."""
+    return "/" in task or ":" in task or task.rpartition("-v")[2].isdigit()

@@ -1,0 +1,54 @@
+"""One kind of error for everything a user can put right: one line, what to change, exit code 2.
+
+Faults of an environment are another kind: nothing in the command line is wrong, the task is.
+"""
+
+from collections.abc import Iterable
+import difflib
+import errno
+from os import PathLike
+
+
+class UsageError(Exception):
+    """Input that cannot be used. The message is one line and says what to change."""
+
+
+class EnvironmentFault(RuntimeError):
+    """An environment that broke its promise while running. The message names it, the step and the field."""
+
+
+class CheckpointError(UsageError):
+    """A checkpoint that is damaged, incomplete, unsafe to read or made for another configuration."""
+
+
+def require_at_least(low: float, **options: float) -> None:
+    """Refuses numbers that are too small, by the name of their option."""
+    for name, value in options.items():
+        if not value >= low:  # also refuses NaN
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {low:g}, not {value:g}")
+
+
+def did_you_mean(name: str, options: Iterable[str], count: int = 1) -> str:
+    """The part of a message that names the closest known option, or nothing where none is close."""
+    options = list(options)
+    folded = {option.casefold(): option for option in options}
+    close = difflib.get_close_matches(name.casefold(), folded, n=count, cutoff=0.5)
+    return f"; did you mean {' or '.join(folded[match] for match in close)}?" if close else ""
+
+
+_WRITE_ADVICE = {
+    errno.ENOSPC: "free some space or choose another --out",
+    errno.EDQUOT: "free some space or choose another --out",
+    errno.EFBIG: "raise the file size limit (ulimit -f) or choose another --out",
+    errno.EROFS: "make it writable or choose another --out",
+    errno.EACCES: "make it writable or choose another --out",
+    errno.EPERM: "make it writable or choose another --out",
+    errno.ENOTDIR: "move what is in the way or choose another --out",
+    errno.EEXIST: "move what is in the way or choose another --out",
+}
+
+
+def cannot_write(what: str, path: str | PathLike, error: OSError) -> UsageError:
+    """The error for a failed write: what was being written, where, why, and what to change."""
+    advice = _WRITE_ADVICE.get(error.errno, "choose another --out")
+    return UsageError(f"cannot write {what} to {path}: {error.strerror or error}; {advice}")

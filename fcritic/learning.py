@@ -1,0 +1,173 @@
+"""The device's half of training: act, store, learn, for all seeds at once. It mentions no algorithm.
+
+Agents are written for one seed. Here every seed is one more entry of a leading axis `seeds`, with its own
+parameters, replay rows, normaliser and random stream; nothing is shared but the cursor of the ring.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from fcritic import replay
+from fcritic.agents.base import AbstractAgent, update
+from fcritic.replay import Normalizer, Replay
+from fcritic.types import EnvSpec, Metrics, Transition
+
+
+class TrainState(eqx.Module):
+    """Everything that training changes on the device; leading axis `seeds`."""
+
+    agent: Any
+    normalizer: Normalizer
+    replay: Replay
+    keys: PRNGKeyArray
+    """One random stream per seed. Iteration t uses fold_in(key, t), so a stream needs no position."""
+    tally: Metrics
+    """Sums of the metrics since they were last read."""
+    tallied: Int[Array, ""]
+
+
+class Acting(eqx.Module):
+    """The little that acting needs of the state, so that a call does not carry the rest."""
+
+    agent: Any
+    normalizer: Normalizer
+    keys: PRNGKeyArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """The compiled programs of one training; hashable, so that JAX compiles each of them once."""
+
+    agent: AbstractAgent
+    spec: EnvSpec
+    envs: int
+    capacity: int
+    """Steps per environment that the replay holds."""
+    normalize: bool
+    recency: float
+    """See `Normalizer.update`."""
+
+    def start(self, seeds: list[int]) -> TrainState:
+        """A state for these seed numbers; a seed is the same whatever others run beside it."""
+        return _start(self, jnp.asarray(seeds, jnp.uint32))
+
+    def begin(self, state: TrainState) -> Any:
+        """Memories for all environments, to be redrawn where an episode begins."""
+        return _begin(self, state.keys)
+
+    def act(self, state: TrainState, memory, obs, fresh, iteration: int, uniform: bool):
+        """Actions for all environments and the memories they were taken with."""
+        acting = Acting(state.agent, state.normalizer, state.keys)
+        return _act(self, acting, memory, obs, fresh, jnp.uint32(iteration), uniform)
+
+    def store(self, state: TrainState, transition: Transition) -> TrainState:
+        """Adds one step of every environment to the replay without learning."""
+        return _store(self, state, transition)
+
+    def learn(self, state: TrainState, transition: Transition, iteration: int) -> TrainState:
+        """Adds one step of every environment, then runs one iteration of the agent's updates."""
+        return _learn(self, state, transition, jnp.uint32(iteration))
+
+
+def over_seeds(function):
+    """vmap over the seeds of a `TrainState`, whose ring cursor and tally count are common to all."""
+    axes = TrainState(0, 0, Replay(0, None), 0, 0, None)
+    return lambda state, *rest: vmap(function, in_axes=(axes, *[0] * len(rest)), out_axes=axes)(state, *rest)
+
+
+@partial(jax.jit, static_argnums=0)
+def _start(learning: Learning, seeds: Int[Array, " seeds"]) -> TrainState:
+    def one(seed: Int[Array, ""]) -> TrainState:
+        init_key, stream_key = jax.random.split(jax.random.key(seed))
+        agent = learning.agent.init(learning.spec, init_key)
+        ring = replay.empty(learning.spec, learning.envs, learning.capacity)
+        normalizer = Normalizer.identity(learning.spec.obs_dim)
+        names = jax.eval_shape(lambda: _metrics(learning, agent, stream_key))
+        tally = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), names)
+        return TrainState(agent, normalizer, ring, stream_key, tally, jnp.zeros((), jnp.int32))
+
+    return vmap(one, out_axes=TrainState(0, 0, Replay(0, None), 0, 0, None))(seeds)
+
+
+def _metrics(learning: Learning, agent_state: Any, key: PRNGKeyArray) -> Metrics:
+    """The metrics of one update, used for their names only."""
+    spec, agent = learning.spec, learning.agent
+    ring = replay.empty(spec, 1, 1)
+    batches = replay.sample(ring, (agent.batches_per_iteration, agent.batch_size), key)
+    return update(agent, agent_state, batches, key)[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def _begin(learning: Learning, keys: PRNGKeyArray) -> Any:
+    return vmap(lambda key: vmap(learning.agent.begin_episode)(jax.random.split(key, learning.envs)))(keys)
+
+
+@partial(jax.jit, static_argnums=(0, 6))
+def _act(
+    learning: Learning,
+    acting: Acting,
+    memory: Any,
+    obs: Float[Array, "seeds envs obs"],
+    fresh: Bool[Array, "seeds envs"],
+    iteration: Int[Array, ""],
+    uniform: bool,
+) -> tuple[Float[Array, "seeds envs act"], Any]:
+    agent = learning.agent
+
+    def one_env(acting: Acting, memory, obs, fresh, key):
+        episode_key, act_key = jax.random.split(key)
+        begun = agent.begin_episode(episode_key)
+        memory = jax.tree.map(partial(jnp.where, fresh), begun, memory)
+        if uniform:
+            return jax.random.uniform(act_key, (learning.spec.act_dim,), minval=-1.0), memory
+        obs = acting.normalizer(obs) if learning.normalize else obs
+        return agent.act(acting.agent, memory, obs, act_key), memory
+
+    def one_seed(acting: Acting, memory, obs, fresh):
+        keys = jax.random.split(_iteration_keys(acting.keys, iteration)[0], learning.envs)
+        return vmap(one_env, in_axes=(None, 0, 0, 0, 0))(acting, memory, obs, fresh, keys)
+
+    return vmap(one_seed)(acting, memory, obs, fresh)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _store(learning: Learning, state: TrainState, transition: Transition) -> TrainState:
+    def one(state: TrainState, transition: Transition) -> TrainState:
+        return eqx.tree_at(lambda s: s.replay, state, replay.add(state.replay, transition))
+
+    return over_seeds(one)(state, transition)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _learn(learning: Learning, state: TrainState, transition: Transition, iteration: Int[Array, ""]) -> TrainState:
+    agent = learning.agent
+
+    def one(state: TrainState, transition: Transition) -> TrainState:
+        sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
+        ring = replay.add(state.replay, transition)
+        batches = replay.sample(ring, (agent.batches_per_iteration, agent.batch_size), sample_key)
+        normalizer = state.normalizer
+        if learning.normalize:
+            normalizer = normalizer.update(batches.obs, learning.recency)
+            batches = eqx.tree_at(
+                lambda b: (b.obs, b.next_obs),
+                batches,
+                (normalizer(batches.obs), normalizer(batches.next_obs)),
+            )
+        agent_state, metrics = update(agent, state.agent, batches, update_key)
+        tally = jax.tree.map(jnp.add, state.tally, metrics)
+        return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + 1)
+
+    return over_seeds(one)(state, transition)
+
+
+def _iteration_keys(key: PRNGKeyArray, iteration: Int[Array, ""]) -> PRNGKeyArray:
+    """The key for acting and the key for learning of one iteration."""
+    return jax.random.split(jax.random.fold_in(key, iteration))

@@ -1,0 +1,1 @@
+"""Networks: arrays-only modules, written for one example."""

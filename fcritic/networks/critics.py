@@ -1,0 +1,83 @@
+"""Functional critics: Q(policy, obs, act), where the policy is data."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fcritic.networks.actor_encoder import ActorEncoder
+from fcritic.networks.mlp import MLP
+from fcritic.networks.policies import Policy
+
+
+class BlindEncoder(eqx.Module):
+    """Sees nothing of a policy: its code is empty. It makes a functional critic a plain Q(s, a)."""
+
+    def __call__(self, policy: Policy) -> Float[Array, "0"]:
+        """An empty code, whatever the policy."""
+        return jnp.zeros(0)
+
+
+class ValueHead(eqx.Module):
+    """E_joint(code, E_sa(s, a)): the two parts of a critic that the target network delays."""
+
+    state_action: MLP
+    joint: MLP
+
+    def __init__(
+        self,
+        obs_dim: int,
+        act_dim: int,
+        code: int,
+        state_action_code: int,
+        *,
+        state_action_hidden: Sequence[int],
+        joint_hidden: Sequence[int],
+        layer_norm: bool,
+        key: PRNGKeyArray,
+    ):
+        state_action_key, joint_key = jax.random.split(key)
+        self.state_action = MLP(
+            obs_dim + act_dim,
+            state_action_hidden,
+            state_action_code,
+            key=state_action_key,
+            layer_norm=layer_norm,
+            norm_output=layer_norm,
+            last_scale=None,
+        )
+        self.joint = MLP(code + state_action_code, joint_hidden, 1, key=joint_key, layer_norm=layer_norm)
+
+    def __call__(
+        self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
+    ) -> Float[Array, ""]:
+        """The value of an action at a state under the policy with this code."""
+        return self.joint(code, self.state_action(obs, act))[0]
+
+
+class FunctionalCritic(eqx.Module):
+    """Q(pi, s, a) = E_joint(E_act(pi), E_sa(s, a)), eq. `eq:func_q_nn`.
+
+    `encode` sees the policy only and `value` the code only, so that a policy is encoded once for a whole batch.
+    The target critic of eq. `eq:tar_func_q_nn` is the same encoder with a delayed head:
+    ``FunctionalCritic(critic.encoder, delayed_head)``.
+    """
+
+    encoder: ActorEncoder | BlindEncoder
+    head: ValueHead
+
+    def encode(self, policy: Policy) -> Float[Array, " code"]:
+        """The code of a policy, E_act(pi)."""
+        return self.encoder(policy)
+
+    def value(
+        self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
+    ) -> Float[Array, ""]:
+        """The value of an action under an encoded policy, E_joint(code, E_sa(s, a))."""
+        return self.head(code, obs, act)
+
+    def __call__(self, policy: Policy, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
+        """Q(pi, s, a)."""
+        return self.value(self.encode(policy), obs, act)

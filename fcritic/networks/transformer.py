@@ -1,0 +1,53 @@
+"""A pre-norm transformer block on one (tokens, width) array."""
+
+import equinox as eqx
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fcritic.networks.mlp import Linear
+
+
+class Block(eqx.Module):
+    """Attention, then a ReLU feed-forward of four times the width; each added to its input."""
+
+    attention_norm: eqx.nn.LayerNorm
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    feed_norm: eqx.nn.LayerNorm
+    expand: Linear
+    contract: Linear
+    heads: int = eqx.field(static=True)
+
+    def __init__(self, width: int, heads: int, *, key: PRNGKeyArray):
+        if width % heads:
+            raise ValueError(f"a width of {width} cannot be split over {heads} heads")
+        keys = jax.random.split(key, 6)
+        self.attention_norm = eqx.nn.LayerNorm(width)
+        self.query, self.key, self.value, self.output = (Linear(width, width, key=k) for k in keys[:4])
+        self.feed_norm = eqx.nn.LayerNorm(width)
+        self.expand = Linear(width, 4 * width, key=keys[4])
+        self.contract = Linear(4 * width, width, key=keys[5])
+        self.heads = heads
+
+    def __call__(self, tokens: Float[Array, "tokens width"], keep: int | None = None) -> Float[Array, "kept width"]:
+        """The new tokens, or only the first `keep` of them: the others then serve as keys and values."""
+        seen = vmap(self.attention_norm)(tokens)
+        kept = tokens[:keep] + self._attend(seen[:keep], seen)
+        return kept + vmap(self._feed)(kept)
+
+    def _attend(
+        self, asking: Float[Array, "kept width"], seen: Float[Array, "tokens width"]
+    ) -> Float[Array, "kept width"]:
+        """softmax(Q K' / sqrt(d)) V, head by head."""
+        split = lambda layer, x: vmap(layer)(x).reshape(x.shape[0], self.heads, -1)
+        query, key, value = split(self.query, asking), split(self.key, seen), split(self.value, seen)
+        scores = jnp.einsum("qhd,khd->hqk", query, key) / query.shape[-1] ** 0.5
+        mixed = jnp.einsum("hqk,khd->qhd", jax.nn.softmax(scores, axis=-1), value)
+        return vmap(self.output)(mixed.reshape(asking.shape))
+
+    def _feed(self, token: Float[Array, " width"]) -> Float[Array, " width"]:
+        return self.contract(jax.nn.relu(self.expand(self.feed_norm(token))))

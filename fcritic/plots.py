@@ -1,0 +1,62 @@
+"""Figures. matplotlib is imported nowhere else."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")  # no display is ever needed
+
+from matplotlib import pyplot as plt
+import numpy as np
+
+from fcritic.errors import UsageError, cannot_write
+from fcritic.results import Curves
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def learning_curves(runs: list[Curves], out: Path) -> None:
+    """Evaluation return against frames: one thin line per seed, one strong line for their mean."""
+    if out.suffix not in FORMATS:
+        raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for index, run in enumerate(runs):
+        _draw(axes, run, f"C{index}")
+    axes.set_xlabel("environment frames, summed over environments")
+    axes.set_ylabel("episode return")
+    tasks = sorted({run.task for run in runs})
+    axes.set_title(", ".join(tasks))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame / 1000:g}k" if frame else "0")
+    axes.legend(frameon=False, fontsize=9)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=150)
+    except OSError as error:
+        raise cannot_write("the picture", out, error) from error
+    finally:
+        plt.close(figure)
+
+
+def _draw(axes: plt.Axes, run: Curves, colour: str) -> None:
+    if not run.mean_actor:
+        raise UsageError(f"{run.name} has no evaluation yet; train it further")
+    for frames, values in run.rollout.values():
+        axes.plot(frames, values, ".", color=colour, alpha=0.2, markersize=3)
+    for seeds, style in ((run.best_actor, "--"), (run.mean_actor, "-")):
+        for frames, values in seeds.values():
+            axes.plot(frames, values, style, color=colour, alpha=0.3, linewidth=1)
+    count = len(run.mean_actor)
+    label = f"{run.name}: mean actor" + (f", mean of {count} seeds" if count > 1 else "")
+    axes.plot(*_mean(run.mean_actor), "-", color=colour, linewidth=2.2, label=label)
+    axes.plot(*_mean(run.best_actor), "--", color=colour, linewidth=1.4, label="best actor")
+    axes.plot([], [], ".", color=colour, alpha=0.5, label="training episodes")
+
+
+def _mean(seeds: dict[int, tuple[list[int], list[float]]]) -> tuple[list[int], np.ndarray]:
+    """The mean over seeds at the frames that all of them have."""
+    length = min(len(frames) for frames, _ in seeds.values())
+    frames = next(iter(seeds.values()))[0][:length]
+    return frames, np.mean([values[:length] for _, values in seeds.values()], axis=0)

@@ -1,0 +1,130 @@
+"""Runs as numbers: curves, summaries, reports. Reads metrics only, never agents."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcritic.errors import UsageError
+from fcritic.logs import read_rows
+from fcritic.runs import RunDirectory
+
+if TYPE_CHECKING:
+    from fcritic.config import TrainConfig
+    from fcritic.evaluate import Evaluation
+
+ROLLOUT_EPISODES = 10
+"""The rollout return is the mean over this many last episodes of training."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """What a run measured over its frames, seed by seed: (frames, values) per seed."""
+
+    name: str
+    task: str
+    mean_actor: dict[int, tuple[list[int], list[float]]]
+    best_actor: dict[int, tuple[list[int], list[float]]]
+    rollout: dict[int, tuple[list[int], list[float]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return dataclasses.asdict(self)
+
+
+def curves(run: RunDirectory) -> Curves:
+    """The curves of a run, from its metrics."""
+    if not run.metrics_path.is_file():
+        raise UsageError(f"{run.path} has no metrics yet; train it first")
+    rows = read_rows(run.metrics_path)
+    series = {"mean_actor": {}, "best_actor": {}, "rollout": {}}
+    for row in rows:
+        if row["kind"] == "evaluation":
+            _append(series["mean_actor"], row, row["mean_actor"])
+            _append(series["best_actor"], row, row["best_actor"])
+        elif row["kind"] == "episode":
+            _append(series["rollout"], row, row["return"])
+    config = run.config
+    return Curves(f"{config['recipe']} ({run.path.name})", config["task"], **series)
+
+
+def _append(series: dict[int, tuple[list, list]], row: dict, value: float) -> None:
+    frames, values = series.setdefault(row["seed"], ([], []))
+    frames.append(row["env_steps"])
+    values.append(value)
+
+
+def rollout_returns(run: RunDirectory) -> dict[int, float]:
+    """The training return of each seed: the mean of its last episodes, exploration included."""
+    return {seed: float(np.mean(values[-ROLLOUT_EPISODES:])) for seed, (_, values) in curves(run).rollout.items()}
+
+
+def summary(run: RunDirectory) -> dict[str, Any]:
+    """The outcome of a training, from its metrics: last evaluation and last rollouts of every seed."""
+    found, rollouts = curves(run), rollout_returns(run)
+    seeds = [
+        {
+            "seed": seed,
+            "env_steps": frames[-1],
+            "mean_actor": values[-1],
+            "best_actor": found.best_actor[seed][1][-1],
+            "rollout": rollouts.get(seed),
+        }
+        for seed, (frames, values) in found.mean_actor.items()
+    ]
+    return {"directory": str(run.path), "task": found.task, "recipe": run.config["recipe"]} | _over(seeds)
+
+
+def evaluation_report(
+    run: RunDirectory, config: "TrainConfig", facts: dict[str, Any], evaluations: "list[Evaluation]"
+) -> dict[str, Any]:
+    """The outcome of `fcritic evaluate`: new episodes of every actor, beside the last rollouts of training."""
+    rollouts = rollout_returns(run)
+    seeds = [
+        {"seed": seed} | evaluation.to_json() | {"rollout": rollouts.get(seed)}
+        for seed, evaluation in zip(config.seed_numbers, evaluations, strict=True)
+    ]
+    head = {"task": config.task, "recipe": config.recipe, "env_steps": facts["env_steps"]}
+    return head | {"episodes_per_actor": evaluations[0].returns.shape[1]} | _over(seeds)
+
+
+def _over(seeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over seeds, then the seeds themselves."""
+    means = {}
+    for name in ("mean_actor", "best_actor", "rollout"):
+        values = [seed[name] for seed in seeds if seed[name] is not None]
+        means[name] = float(np.mean(values)) if values else None
+    return means | {"seeds": seeds}
+
+
+def summary_text(outcome: dict[str, Any]) -> str:
+    """A summary or an evaluation for a person."""
+    number = lambda value: "-" if value is None else f"{value:.1f}"
+    head = f"{outcome['recipe']} on {outcome['task']}"
+    line = " · ".join(
+        [
+            f"mean actor {number(outcome['mean_actor'])}",
+            f"best actor {number(outcome['best_actor'])}",
+            f"rollout {number(outcome['rollout'])}",
+        ]
+    )
+    seeds = [
+        f"  seed {seed['seed']}: mean actor {number(seed['mean_actor'])}, best actor {number(seed['best_actor'])}, "
+        f"rollout {number(seed['rollout'])}"
+        for seed in outcome["seeds"]
+    ]
+    return "\n".join([f"{head}: {line}", *(seeds if len(seeds) > 1 else [])])
+
+
+def evaluation_text(outcome: dict[str, Any]) -> str:
+    """An evaluation for a person, with every actor."""
+    actors = [
+        f"  seed {seed['seed']} actors: {', '.join(f'{value:.0f}' for value in seed['actors'])}"
+        for seed in outcome["seeds"]
+    ]
+    notes = [
+        f"at frame {outcome['env_steps']:,}, {outcome['episodes_per_actor']} episodes per actor",
+        f"mean actor: over all actors; best actor: the highest of them, picked on these same episodes; "
+        f"rollout: the last {ROLLOUT_EPISODES} training episodes",
+    ]
+    return "\n".join([summary_text(outcome), *actors, *notes])

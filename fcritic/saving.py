@@ -1,0 +1,100 @@
+"""What a checkpoint of a training holds, and how a training is put back from it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcritic import checkpoint
+from fcritic.config import TrainConfig
+from fcritic.envs import EnvState, task_spec
+from fcritic.errors import CheckpointError
+from fcritic.learning import Learning, TrainState
+from fcritic.replay import Normalizer
+from fcritic.types import EnvSpec, Transition
+
+Groups = dict[str, dict[str, np.ndarray]]
+
+
+@dataclasses.dataclass
+class Progress:
+    """Where a training stands: everything that is not on the device and not in an environment."""
+
+    iteration: int = 0
+    log_position: int = 0
+    best: dict[str, float] | None = None
+    """The highest mean-actor return over seeds so far, and its frame."""
+
+
+def learning_of(config: TrainConfig, spec: EnvSpec) -> Learning:
+    """The device programs for a config."""
+    capacity = min(config.replay, config.iterations)  # a short run never fills a long ring
+    return Learning(config.agent, spec, config.envs, capacity, config.normalize, config.recency)
+
+
+def pack(state: TrainState, memory: Any, pending: Transition | None, environments: EnvState) -> Groups:
+    """Named arrays of a whole training. Only the filled part of the replay is kept.
+
+    `pending` is the step that the environments have taken but the device has not stored yet.
+    """
+    filled = min(int(state.replay.written), state.replay.capacity)
+    rows = jax.tree.map(lambda ring: np.asarray(ring[:, :filled]), state.replay.rows)
+    learned = eqx.tree_at(lambda s: s.replay, state, None)
+    return {
+        "agent": checkpoint.flatten(learned),
+        "replay": checkpoint.flatten({"rows": rows, "written": state.replay.written}),
+        "rollout": checkpoint.flatten({"memory": memory} | ({} if pending is None else {"pending": pending})),
+        "environments": dict(environments),
+    }
+
+
+def unpack(
+    learning: Learning, seeds: list[int], groups: Groups
+) -> tuple[TrainState, Any, Transition | None, EnvState]:
+    """The reverse of `pack`; names, shapes and types are verified against what the config makes."""
+    state = learning.start(seeds)
+    memory = learning.begin(state)
+    learned = checkpoint.unflatten(eqx.tree_at(lambda s: s.replay, state, None), groups["agent"])
+    filled = _filled(groups["replay"])
+    if filled > learning.capacity:
+        raise CheckpointError("the saved replay is larger than this run's; change --replay back")
+    saved = jax.tree.map(
+        lambda ring: jax.ShapeDtypeStruct((ring.shape[0], filled, *ring.shape[2:]), ring.dtype),
+        state.replay.rows,
+    )
+    parts = checkpoint.unflatten({"rows": saved, "written": state.replay.written}, groups["replay"])
+    rows = jax.tree.map(lambda ring, kept: ring.at[:, :filled].set(kept), state.replay.rows, parts["rows"])
+    ring = eqx.tree_at(lambda r: (r.rows, r.written), state.replay, (rows, parts["written"]))
+    rollout: dict[str, Any] = {"memory": memory}
+    if any(name.startswith("pending") for name in groups["rollout"]):
+        rollout["pending"] = jax.tree.map(lambda ring: np.asarray(ring[:, 0]), state.replay.rows)
+    rollout = checkpoint.unflatten(rollout, groups["rollout"])
+    state = eqx.tree_at(lambda s: s.replay, learned, ring, is_leaf=lambda leaf: leaf is None)
+    return state, rollout["memory"], rollout.get("pending"), groups["environments"]
+
+
+def load_policies(config: TrainConfig, directory: Path) -> tuple[Any, Normalizer, dict[str, Any]]:
+    """The evaluation policies (seeds, actors, ...) of a checkpoint, its normaliser and its facts."""
+    groups, facts = checkpoint.load(directory, ["agent"])
+    learning = learning_of(config, task_spec(config.task))
+    shapes = jax.eval_shape(lambda: learning.start(config.seed_numbers))
+    state = checkpoint.unflatten(eqx.tree_at(lambda s: s.replay, shapes, None), groups["agent"])
+    policies = jax.vmap(config.agent.evaluation_policies)(state.agent)
+    return policies, state.normalizer, facts
+
+
+def _filled(replay: dict[str, np.ndarray]) -> int:
+    rewards = replay.get("rows/reward")
+    if rewards is None or rewards.ndim != 3:
+        raise CheckpointError("the saved replay has no rewards; use an earlier checkpoint")
+    return rewards.shape[1]
+
+
+def clear_tally(state: TrainState) -> TrainState:
+    """The same state, whose metrics begin to be summed anew."""
+    zeros = jax.tree.map(jnp.zeros_like, (state.tally, state.tallied))
+    return eqx.tree_at(lambda s: (s.tally, s.tallied), state, zeros)

@@ -1,0 +1,202 @@
+"""THE training loop. It mentions no algorithm; what happens on the device is in `learning`."""
+
+from pathlib import Path
+import signal
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcritic import checkpoint, envs
+from fcritic.config import TrainConfig
+from fcritic.console import TrainingConsole
+from fcritic.cost import announce_cost
+from fcritic.evaluate import Evaluator
+from fcritic.logs import JSONLog, TensorBoardLog
+from fcritic.runs import RunDirectory
+from fcritic.saving import Progress, clear_tally, learning_of, pack, unpack
+
+FREE_FIELDS = frozenset({"steps", "eval_every", "log_every", "save_every", "keep"})
+"""What may change when a run continues: how long it is and how often it is looked at."""
+
+
+class Interrupted(Exception):
+    """The training was asked to stop; everything is saved."""
+
+    def __init__(self, signal_number: int, frame: int):
+        super().__init__(signal_number)
+        self.signal_number, self.frame = signal_number, frame
+
+
+def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
+    """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
+    envs.task_spec(config.task)  # an unusable task must not leave a directory behind
+    with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS) as run:
+        Training(config, run, quiet).run()
+    return run
+
+
+class Training:
+    """One training in progress: the device's state, the environments, the logs."""
+
+    def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False):
+        self.config, self.directory = config, run
+        self.vector = envs.make_vector(
+            config.task, seeds=config.seed_numbers, envs=config.envs, action_repeat=config.action_repeat
+        )
+        self.learning = learning_of(config, self.vector.spec)
+        self.evaluator = Evaluator(config, config.eval_episodes)
+        self.progress = Progress()
+        self.pending = None
+        self.stop_signal = 0
+        self.console = TrainingConsole(config, 0, quiet)
+        self._restore_or_start()
+        resume_step = self.frame if self.progress.iteration else None
+        self.log = JSONLog(run.metrics_path)
+        self.log.truncate(self.progress.log_position)
+        self.sinks = [self.log, TensorBoardLog(run.path / "tensorboard", resume_step)]
+
+    @property
+    def frame(self) -> int:
+        """Frames taken so far, summed over the environments of a seed."""
+        return self.progress.iteration * self.config.frames_per_iteration
+
+    def run(self) -> None:
+        """Iterates to the end, or until a signal asks to stop."""
+        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with self.console:
+                self._announce()
+                while self.progress.iteration < self.config.iterations and not self.stop_signal:
+                    self._iterate()
+                    self._after_iteration()
+                self._save()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self._close()
+        if self.stop_signal:
+            raise Interrupted(self.stop_signal, self.frame)
+
+    def _iterate(self) -> None:
+        """One step in every environment, taken while the device learns from the step before.
+
+        Acting comes first in the queue, so its actions do not wait for the update that follows them.
+        """
+        iteration, warm = self.progress.iteration, self.progress.iteration < self.config.warmup_iterations
+        vector, learning = self.vector, self.learning
+        actions, self.memory = learning.act(
+            self.state, self.memory, vector.obs, vector.fresh, iteration, uniform=warm
+        )
+        if self.pending is not None:
+            self.state = (
+                learning.store(self.state, self.pending)
+                if warm
+                else learning.learn(self.state, self.pending, iteration)
+            )
+        self.pending, episodes = vector.step(np.asarray(actions))
+        self.progress.iteration += 1
+        if episodes:
+            self._write_episodes(episodes)
+
+    def _after_iteration(self) -> None:
+        config, iteration = self.config, self.progress.iteration
+        last = iteration == config.iterations
+        if iteration == config.warmup_iterations + 1:
+            jax.block_until_ready(self.state)  # compiled by now
+            self.console.restart_clock(self.frame)
+        if iteration > config.warmup_iterations and (last or self._due(config.log_every)):
+            self._write_losses()
+        if last or self._due(config.eval_every):
+            self._evaluate()
+        if not last and self._due(config.save_every):
+            self._save()
+
+    def _due(self, every: int) -> bool:
+        """Whether the last iteration crossed a multiple of `every` frames."""
+        return self.frame // every > (self.frame - self.config.frames_per_iteration) // every
+
+    def _write_episodes(self, episodes: list[envs.Episode]) -> None:
+        self._write(
+            "episode",
+            [
+                (e.seed_index, {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps})
+                for e in episodes
+            ],
+        )
+        self.console.update(self.frame, rollout=float(np.mean([e.total_reward for e in episodes])))
+
+    def _write_losses(self) -> None:
+        sums, count = jax.device_get((self.state.tally, self.state.tallied))
+        self.state = clear_tally(self.state)
+        means = {name: values / max(count, 1) for name, values in sums.items()}
+        updates = max(0, self.progress.iteration - self.config.warmup_iterations) * self.config.agent.cycles
+        rows = [
+            (seed, {name: float(values[seed]) for name, values in means.items()} | {"actor_updates": updates})
+            for seed in range(self.config.seeds)
+        ]
+        self._write("train", rows)
+        loss = means.get("critic_loss")
+        self.console.update(self.frame, **({} if loss is None else {"loss": float(loss.mean())}))
+
+    def _evaluate(self) -> None:
+        policies = jax.vmap(self.config.agent.evaluation_policies)(self.state.agent)
+        results = self.evaluator.evaluate(policies, self.state.normalizer, str(self.frame))
+        self._write("evaluation", [(seed, result.to_json()) for seed, result in enumerate(results)])
+        mean = float(np.mean([result.mean_actor for result in results]))
+        self.console.evaluated(self.frame, mean, float(np.mean([result.best_actor for result in results])))
+        if self.progress.best is None or mean > self.progress.best["mean_actor"]:
+            self.progress.best = {"mean_actor": mean, "env_steps": self.frame}
+
+    def _write(self, kind: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
+        """Rows of one kind, each for a seed index, to all logs."""
+        head = lambda index: {"seed": self.config.seed + index, "env_steps": self.frame, "kind": kind}
+        for sink in self.sinks:
+            sink.write([head(index) | values for index, values in rows])
+
+    def _announce(self) -> None:
+        if changes := self.directory.version_changes() if self.progress.iteration else []:
+            self.console.say(f"note: other versions than at the start: {', '.join(changes)}")
+        if self.config.iterations <= self.config.warmup_iterations:
+            self.console.say(
+                f"note: the warm-up of {self.config.warmup:,} frames covers the whole run, so nothing is learned; "
+                "lower --warmup or raise --steps"
+            )
+        elif self.progress.iteration < self.config.iterations:
+            self.console.say(announce_cost(self))
+        self.console.restart_clock(self.frame)
+
+    def _save(self) -> None:
+        """Writes a checkpoint from which training continues exactly."""
+        self.progress.log_position = self.log.position()
+        path = self.directory.checkpoint_path(self.frame)
+        facts = vars(self.progress) | {"env_steps": self.frame, "task": self.config.task}
+        checkpoint.save(path, pack(self.state, self.memory, self.pending, self.vector.state()), facts)
+        checkpoint.prune(self.directory.checkpoints, self.config.keep)
+
+    def _restore_or_start(self) -> None:
+        newest = self.directory.latest_checkpoint()
+        if newest is None:
+            self.state = self.learning.start(self.config.seed_numbers)
+            self.memory = self.learning.begin(self.state)
+            return
+        groups, facts = checkpoint.load(newest)
+        parts = unpack(self.learning, self.config.seed_numbers, groups)
+        self.state, self.memory, self.pending, environments = parts
+        restarted = self.vector.restore(environments)
+        self.progress = Progress(facts["iteration"], facts["log_position"], facts["best"])
+        self.console.say(f"continuing {self.directory.path} at frame {self.frame:,}")
+        if restarted:
+            self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.stop_signal:  # asked twice: at once, without saving
+            raise KeyboardInterrupt
+        self.stop_signal = number
+
+    def _close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+        self.evaluator.close()
+        self.vector.close()
