@@ -15,15 +15,13 @@ import re
 import shutil
 import stat
 from typing import Any
-import warnings
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from fcritic.errors import CheckpointError, cannot_write
+from fcritic.trees import Arrays
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -32,81 +30,8 @@ _DTYPES = {"bool", "float16", "bfloat16", "float32", "float64", "complex64"} | {
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_STEP = re.compile(r"step-[0-9]{12}")
-_LEFTOVER = re.compile(r"(?P<directory>.+)\.tmp-[0-9]+(?P<replaced>-replaced)?")
-
-Arrays = Mapping[str, np.ndarray]
-
-
-# Trees to named arrays and back
-
-
-def flatten(tree: Any) -> dict[str, np.ndarray]:
-    """The leaves of a tree as numpy arrays, named by their place: ``critics/head/layers/0/weight``.
-
-    Typed PRNG keys become their key data. Every leaf must be an array.
-    """
-    arrays: dict[str, np.ndarray] = {}
-    for name, leaf in _named_leaves(tree):
-        if name in arrays:
-            raise ValueError(f"two leaves of the tree are both named {name}; rename one")
-        arrays[name] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-    return arrays
-
-
-def unflatten(like: Any, arrays: Arrays) -> Any:
-    """The tree shaped as ``like``, filled with ``arrays``; the inverse of ``flatten``.
-
-    The leaves of ``like`` are arrays or ``jax.ShapeDtypeStruct``. Numpy leaves come back as numpy, the
-    others as JAX arrays. Names, shapes and dtypes are all checked before the first leaf is built.
-    """
-    leaves = _named_leaves(like)
-    for name, leaf in leaves:
-        _check_match(name, leaf, arrays)
-    extra = sorted(set(arrays) - {name for name, _ in leaves})
-    if extra:
-        raise CheckpointError(f"the checkpoint has an array {extra[0]} that this configuration does not use")
-    filled = [_restore(leaf, arrays[name]) for name, leaf in leaves]
-    return jax.tree.unflatten(jax.tree.structure(like), filled)
-
-
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    named = []
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        name = jax.tree_util.keystr(path, simple=True, separator="/") or "value"
-        if not isinstance(leaf, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct):
-            raise TypeError(f"{name} is a {type(leaf).__name__}; only arrays can be saved")
-        named.append((name, leaf))
-    return named
-
-
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _check_match(name: str, leaf: Any, arrays: Arrays) -> None:
-    if name not in arrays:
-        raise CheckpointError(f"the checkpoint has no array {name}; it is of another configuration")
-    expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    for what in ("shape", "dtype"):
-        found, needed = getattr(arrays[name], what), getattr(expected, what)
-        if found != needed:
-            raise CheckpointError(f"{name} has {what} {found} in the checkpoint, {needed} is needed")
-    is_numpy = isinstance(leaf, np.ndarray | np.generic)
-    if not is_numpy and jax.dtypes.canonicalize_dtype(expected.dtype) != expected.dtype:
-        raise CheckpointError(f"{name} is {expected.dtype}, which JAX would round; enable jax_enable_x64")
-
-
-def _restore(leaf: Any, array: np.ndarray) -> Any:
-    if isinstance(leaf, np.generic):
-        return array[()]
-    if isinstance(leaf, np.ndarray):
-        return array.copy()
-    if not _is_key(leaf):
-        return jnp.array(array)  # a copy: a donated buffer must not be numpy's memory
-    implementation = []  # known only to arrays and tracers, and ``like`` may hold mere structs
-    jax.eval_shape(lambda key: implementation.append(jax.random.key_impl(key)), leaf)
-    return jax.random.wrap_key_data(jnp.array(array), impl=implementation[0])
+STEP_NAME = re.compile(r"step-[0-9]{12}")
+"""The name of a checkpoint among others of a run: its frame."""
 
 
 # Writing
@@ -175,10 +100,10 @@ def _as_os_error(error: SafetensorError) -> OSError:
 def _move_into_place(temporary: Path, directory: Path) -> None:
     replaced = directory.with_name(f"{temporary.name}-replaced")
     if os.path.lexists(directory):
-        is_ours = _STEP.fullmatch(directory.name) or (directory / MANIFEST).exists()
+        is_ours = STEP_NAME.fullmatch(directory.name) or (directory / MANIFEST).exists()
         if directory.is_symlink() or not directory.is_dir() or not is_ours:
             raise FileExistsError(errno.EEXIST, "something that is no checkpoint has that name")
-        os.rename(directory, replaced)  # a kill right after this is undone by ``sweep``
+        os.rename(directory, replaced)  # a kill right after this is undone by ``retention.sweep``
     try:
         os.rename(temporary, directory)
     except OSError:
@@ -284,65 +209,3 @@ def _read_group(directory: Path, group: str) -> dict[str, np.ndarray]:
         return load_file(directory / f"{group}.safetensors", backend="pread")
     except Exception as error:  # a forged header can fail in many ways, all of them mean the same
         raise _damaged(directory, f"{group}.safetensors: {error}") from error
-
-
-# Folders of checkpoints
-
-
-def latest(folder: str | Path) -> Path | None:
-    """The newest whole checkpoint ``step-<12 digits>`` in a folder; damaged ones are named in a warning."""
-    for path in _newest_first(folder):
-        try:
-            verify(path)
-        except CheckpointError as error:
-            warnings.warn(f"skipped: {error}", stacklevel=2)
-        else:
-            return path
-    return None
-
-
-def prune(folder: str | Path, keep: int, protect: Iterable[Path] = ()) -> None:
-    """Remove what is older than the ``keep`` newest whole checkpoints, except the protected ones.
-
-    Each of those is read back and verified first, so a damaged one never costs an older good one.
-    """
-    if keep < 1:
-        raise ValueError(f"keep is {keep}; at least one checkpoint must stay")
-    protected = {Path(path).resolve() for path in protect}
-    for path in _newest_first(folder):
-        if keep > 0:
-            keep -= _is_whole(path)
-        elif path.resolve() not in protected:
-            doomed = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-            shutil.rmtree(doomed, ignore_errors=True)
-            try:
-                os.rename(path, doomed)  # so that a kill leaves no half-empty checkpoint
-            except OSError as error:
-                raise cannot_write("checkpoints", folder, error) from error
-            shutil.rmtree(doomed, ignore_errors=True)
-
-
-def sweep(folder: str | Path) -> None:
-    """Clear what killed processes left behind. Only for the one process that may write there."""
-    for path in sorted(Path(folder).glob("*.tmp-*")):
-        name = _LEFTOVER.fullmatch(path.name)
-        if name is None or path.is_symlink() or not path.is_dir():
-            continue
-        directory = path.with_name(name["directory"])
-        if name["replaced"] and not directory.exists():
-            os.rename(path, directory)  # killed between the two renames of a replacement
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        verify(path)
-    except CheckpointError:
-        return False
-    return True
-
-
-def _newest_first(folder: str | Path) -> list[Path]:
-    paths = Path(folder).glob("step-*")  # of a missing folder: nothing
-    return sorted((path for path in paths if _STEP.fullmatch(path.name)), reverse=True)

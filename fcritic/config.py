@@ -54,8 +54,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
-        require_at_least(1, **{name: getattr(self, name) for name in counts.split()})
-        require_at_least(0, warmup=self.warmup, seed=self.seed, recency=self.recency)
+        require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
+        require_at_least(0, warmup=self.warmup, seed=self.seed)
 
     @property
     def frames_per_iteration(self) -> int:
@@ -89,7 +89,7 @@ class TrainConfig:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "TrainConfig":
-        """The config of a run directory; anything unknown or missing is refused by name."""
+        """The config of a run directory; unknown fields are refused, missing ones have their defaults."""
         algorithm = data.get("algorithm")
         if algorithm not in ALGORITHMS:
             raise UsageError(f"config.json names an unknown algorithm '{algorithm}'; update fcritic")

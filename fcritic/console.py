@@ -25,14 +25,14 @@ class TrainingConsole:
     """Steps per second, time left, returns and losses of a training."""
 
     def __init__(self, config: TrainConfig, start_frame: int, quiet: bool = False):
-        self._config, self._quiet = config, quiet
+        self._config, self.quiet = config, quiet
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, transient=True, refresh_per_second=4)
         self._start_frame, self._start_time = start_frame, time.monotonic()
         self._shown: dict[str, str] = {}
 
     def __enter__(self) -> "TrainingConsole":
-        if self._console.is_terminal and not self._quiet:
+        if self._console.is_terminal and not self.quiet:
             self._live.start()
         return self
 
@@ -41,7 +41,7 @@ class TrainingConsole:
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        if not self._quiet:
+        if not self.quiet:
             self._console.print(line, markup=False)
 
     def restart_clock(self, frame: int) -> None:

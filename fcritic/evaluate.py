@@ -11,7 +11,11 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
 from fcritic.replay import Normalizer
+
+EPISODE_LIMIT = 100_000
+"""Actions after which an evaluation gives up: a task without an end cannot be evaluated by episodes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,11 @@ class Evaluator:
         vector = self._fresh_environments(actors * self._episodes, f"evaluation {salt}")
         returns = np.full(vector.shape, np.nan)
         while np.isnan(returns).any():
+            if vector.steps == EPISODE_LIMIT:
+                raise UsageError(
+                    f"the episodes of {self._config.task} do not end within {EPISODE_LIMIT:,} actions; "
+                    "give the task a time limit (max_episode_steps in Gymnasium)"
+                )
             actions = _actions(policies, normalizer, vector.obs, self._config.normalize)
             for episode in vector.step(np.asarray(actions))[1]:
                 place = (episode.seed_index, episode.env_index)

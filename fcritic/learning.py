@@ -106,6 +106,7 @@ def _metrics(learning: Learning, agent_state: Any, key: PRNGKeyArray) -> Metrics
 
 @partial(jax.jit, static_argnums=0)
 def _begin(learning: Learning, keys: PRNGKeyArray) -> Any:
+    """Placeholders of the right shape: every environment is fresh at first, so all are redrawn."""
     return vmap(lambda key: vmap(learning.agent.begin_episode)(jax.random.split(key, learning.envs)))(keys)
 
 

@@ -75,4 +75,5 @@ class Normalizer(eqx.Module):
 
     def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
         """Observations with mean 0 and variance 1, cut at 10 deviations against rare sensors."""
-        return jnp.clip((obs - self.mean) / jnp.sqrt(self.variance + 1e-6), -10.0, 10.0)
+        mean, variance = (jnp.broadcast_to(value, obs.shape) for value in (self.mean, self.variance))
+        return jnp.clip((obs - mean) / jnp.sqrt(variance + 1e-6), -10.0, 10.0)

@@ -36,21 +36,24 @@ def curves(run: RunDirectory) -> Curves:
     """The curves of a run, from its metrics."""
     if not run.metrics_path.is_file():
         raise UsageError(f"{run.path} has no metrics yet; train it first")
-    rows = read_rows(run.metrics_path)
     series = {"mean_actor": {}, "best_actor": {}, "rollout": {}}
-    for row in rows:
-        if row["kind"] == "evaluation":
-            _append(series["mean_actor"], row, row["mean_actor"])
-            _append(series["best_actor"], row, row["best_actor"])
-        elif row["kind"] == "episode":
-            _append(series["rollout"], row, row["return"])
-    config = run.config
-    return Curves(f"{config['recipe']} ({run.path.name})", config["task"], **series)
+    for number, row in enumerate(read_rows(run.metrics_path), start=1):
+        try:
+            if row["kind"] == "evaluation":
+                _append(series["mean_actor"], row, "mean_actor")
+                _append(series["best_actor"], row, "best_actor")
+            elif row["kind"] == "episode":
+                _append(series["rollout"], row, "return")
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{run.metrics_path} line {number} was edited; repair or remove it") from error
+    recipe, task = (str(run.config.get(name, "unknown")) for name in ("recipe", "task"))
+    return Curves(f"{recipe} ({run.path.name})", task, **series)
 
 
-def _append(series: dict[int, tuple[list, list]], row: dict, value: float) -> None:
-    frames, values = series.setdefault(row["seed"], ([], []))
-    frames.append(row["env_steps"])
+def _append(series: dict[int, tuple[list, list]], row: dict, name: str) -> None:
+    seed, frame, value = int(row["seed"]), int(row["env_steps"]), float(row[name])
+    frames, values = series.setdefault(seed, ([], []))
+    frames.append(frame)
     values.append(value)
 
 

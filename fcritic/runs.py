@@ -7,23 +7,19 @@ configuration is refused, so that one directory never mixes two experiments.
 
 from datetime import UTC, datetime
 import fcntl
-import importlib.metadata
 import json
 import os
 from pathlib import Path
-import platform
 import re
-import subprocess
 from typing import IO, Any, Self
 import weakref
 
-import jax
-
-from fcritic import checkpoint
+from fcritic.checkpoint import fsync_folder
 from fcritic.errors import UsageError, cannot_write, did_you_mean
+from fcritic.retention import latest, sweep
+from fcritic.versions import versions
 
 CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
-PACKAGES = ["fcritic", "jax", "jaxlib", "equinox", "optax", "mujoco", "dm_control", "gymnasium", "numpy"]
 
 # A directory with only these is one whose very first moments were interrupted: it may be taken over.
 _BEGUN = re.compile(rf"{LOCK}|{VERSIONS}|.*\.json\.tmp-[0-9]+")
@@ -98,7 +94,7 @@ class RunDirectory:
 
     def latest_checkpoint(self) -> Path | None:
         """The newest whole checkpoint, or none; damaged ones are named in a warning."""
-        return checkpoint.latest(self.checkpoints)
+        return latest(self.checkpoints)
 
     def version_changes(self) -> list[str]:
         """What differs from when the run began, as ``jax 0.10.2 -> 0.11.0``; results may differ with it."""
@@ -125,7 +121,7 @@ class RunDirectory:
                 raise UsageError(message) from error
             self._lock = file
             _held_locks.add(file)
-            checkpoint.sweep(self.checkpoints)
+            sweep(self.checkpoints)
         except OSError as error:
             raise cannot_write("the run", self.path, error) from error
 
@@ -173,36 +169,6 @@ class RunDirectory:
             file.write(f"{time} {' '.join(command.splitlines())}{note}\n")
 
 
-def versions() -> dict[str, str | None]:
-    """What results may depend on besides the configuration; none where it cannot be found out."""
-    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    try:
-        found["device"] = jax.devices()[0].device_kind
-    except RuntimeError:  # a broken accelerator is for the training to report
-        found["device"] = None
-    return found | {"git": _git_hash()}
-
-
-def _git_hash() -> str | None:
-    """The commit of these sources, with ``-dirty`` after changes; none outside a repository."""
-    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
-    try:
-        # An installed copy may lie inside some other repository, whose commit would mean nothing.
-        for task in (
-            "ls-files --error-unmatch errors.py",
-            "describe --always --dirty --abbrev=40 --exclude=*",
-        ):
-            answer = subprocess.check_output(git + task.split(), stderr=subprocess.DEVNULL, timeout=5)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.decode().strip()
-
-
 def _runs_in(folder: Path) -> list[str]:
     return [entry.parent.name for entry in folder.glob(f"*/{CONFIG}")]  # of no folder: nothing
 
@@ -247,6 +213,6 @@ def _write_json(path: Path, content: dict) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        checkpoint.fsync_folder(path.parent)
+        fsync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from fcritic.envs import EnvState, task_spec
 from fcritic.errors import CheckpointError
 from fcritic.learning import Learning, TrainState
 from fcritic.replay import Normalizer
+from fcritic.trees import flatten, unflatten
 from fcritic.types import EnvSpec, Transition
 
 Groups = dict[str, dict[str, np.ndarray]]
@@ -26,14 +27,11 @@ class Progress:
 
     iteration: int = 0
     log_position: int = 0
-    best: dict[str, float] | None = None
-    """The highest mean-actor return over seeds so far, and its frame."""
 
 
 def learning_of(config: TrainConfig, spec: EnvSpec) -> Learning:
     """The device programs for a config."""
-    capacity = min(config.replay, config.iterations)  # a short run never fills a long ring
-    return Learning(config.agent, spec, config.envs, capacity, config.normalize, config.recency)
+    return Learning(config.agent, spec, config.envs, config.replay, config.normalize, config.recency)
 
 
 def pack(state: TrainState, memory: Any, pending: Transition | None, environments: EnvState) -> Groups:
@@ -45,9 +43,9 @@ def pack(state: TrainState, memory: Any, pending: Transition | None, environment
     rows = jax.tree.map(lambda ring: np.asarray(ring[:, :filled]), state.replay.rows)
     learned = eqx.tree_at(lambda s: s.replay, state, None)
     return {
-        "agent": checkpoint.flatten(learned),
-        "replay": checkpoint.flatten({"rows": rows, "written": state.replay.written}),
-        "rollout": checkpoint.flatten({"memory": memory} | ({} if pending is None else {"pending": pending})),
+        "agent": flatten(learned),
+        "replay": flatten({"rows": rows, "written": state.replay.written}),
+        "rollout": flatten({"memory": memory} | ({} if pending is None else {"pending": pending})),
         "environments": dict(environments),
     }
 
@@ -58,7 +56,7 @@ def unpack(
     """The reverse of `pack`; names, shapes and types are verified against what the config makes."""
     state = learning.start(seeds)
     memory = learning.begin(state)
-    learned = checkpoint.unflatten(eqx.tree_at(lambda s: s.replay, state, None), groups["agent"])
+    learned = unflatten(eqx.tree_at(lambda s: s.replay, state, None), groups["agent"])
     filled = _filled(groups["replay"])
     if filled > learning.capacity:
         raise CheckpointError("the saved replay is larger than this run's; change --replay back")
@@ -66,13 +64,13 @@ def unpack(
         lambda ring: jax.ShapeDtypeStruct((ring.shape[0], filled, *ring.shape[2:]), ring.dtype),
         state.replay.rows,
     )
-    parts = checkpoint.unflatten({"rows": saved, "written": state.replay.written}, groups["replay"])
+    parts = unflatten({"rows": saved, "written": state.replay.written}, groups["replay"])
     rows = jax.tree.map(lambda ring, kept: ring.at[:, :filled].set(kept), state.replay.rows, parts["rows"])
     ring = eqx.tree_at(lambda r: (r.rows, r.written), state.replay, (rows, parts["written"]))
     rollout: dict[str, Any] = {"memory": memory}
     if any(name.startswith("pending") for name in groups["rollout"]):
         rollout["pending"] = jax.tree.map(lambda ring: np.asarray(ring[:, 0]), state.replay.rows)
-    rollout = checkpoint.unflatten(rollout, groups["rollout"])
+    rollout = unflatten(rollout, groups["rollout"])
     state = eqx.tree_at(lambda s: s.replay, learned, ring, is_leaf=lambda leaf: leaf is None)
     return state, rollout["memory"], rollout.get("pending"), groups["environments"]
 
@@ -82,7 +80,7 @@ def load_policies(config: TrainConfig, directory: Path) -> tuple[Any, Normalizer
     groups, facts = checkpoint.load(directory, ["agent"])
     learning = learning_of(config, task_spec(config.task))
     shapes = jax.eval_shape(lambda: learning.start(config.seed_numbers))
-    state = checkpoint.unflatten(eqx.tree_at(lambda s: s.replay, shapes, None), groups["agent"])
+    state = unflatten(eqx.tree_at(lambda s: s.replay, shapes, None), groups["agent"])
     policies = jax.vmap(config.agent.evaluation_policies)(state.agent)
     return policies, state.normalizer, facts
 

@@ -14,6 +14,7 @@ from fcritic.console import TrainingConsole
 from fcritic.cost import announce_cost
 from fcritic.evaluate import Evaluator
 from fcritic.logs import JSONLog, TensorBoardLog
+from fcritic.retention import prune
 from fcritic.runs import RunDirectory
 from fcritic.saving import Progress, clear_tally, learning_of, pack, unpack
 
@@ -31,7 +32,8 @@ class Interrupted(Exception):
 
 def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
-    envs.task_spec(config.task)  # an unusable task must not leave a directory behind
+    # An unusable task must not leave a directory behind.
+    envs.make(config.task, seed=0, action_repeat=config.action_repeat).close()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS) as run:
         Training(config, run, quiet).run()
     return run
@@ -146,8 +148,6 @@ class Training:
         self._write("evaluation", [(seed, result.to_json()) for seed, result in enumerate(results)])
         mean = float(np.mean([result.mean_actor for result in results]))
         self.console.evaluated(self.frame, mean, float(np.mean([result.best_actor for result in results])))
-        if self.progress.best is None or mean > self.progress.best["mean_actor"]:
-            self.progress.best = {"mean_actor": mean, "env_steps": self.frame}
 
     def _write(self, kind: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
         """Rows of one kind, each for a seed index, to all logs."""
@@ -163,7 +163,7 @@ class Training:
                 f"note: the warm-up of {self.config.warmup:,} frames covers the whole run, so nothing is learned; "
                 "lower --warmup or raise --steps"
             )
-        elif self.progress.iteration < self.config.iterations:
+        elif self.progress.iteration < self.config.iterations and not self.console.quiet:
             self.console.say(announce_cost(self))
         self.console.restart_clock(self.frame)
 
@@ -171,21 +171,24 @@ class Training:
         """Writes a checkpoint from which training continues exactly."""
         self.progress.log_position = self.log.position()
         path = self.directory.checkpoint_path(self.frame)
+        if path == self.newest:  # nothing has happened since, as in a run that was already finished
+            return
         facts = vars(self.progress) | {"env_steps": self.frame, "task": self.config.task}
         checkpoint.save(path, pack(self.state, self.memory, self.pending, self.vector.state()), facts)
-        checkpoint.prune(self.directory.checkpoints, self.config.keep)
+        prune(self.directory.checkpoints, self.config.keep)
+        self.newest = path
 
     def _restore_or_start(self) -> None:
-        newest = self.directory.latest_checkpoint()
-        if newest is None:
+        self.newest = self.directory.latest_checkpoint()
+        if self.newest is None:
             self.state = self.learning.start(self.config.seed_numbers)
             self.memory = self.learning.begin(self.state)
             return
-        groups, facts = checkpoint.load(newest)
+        groups, facts = checkpoint.load(self.newest)
         parts = unpack(self.learning, self.config.seed_numbers, groups)
         self.state, self.memory, self.pending, environments = parts
         restarted = self.vector.restore(environments)
-        self.progress = Progress(facts["iteration"], facts["log_position"], facts["best"])
+        self.progress = Progress(facts["iteration"], facts["log_position"])
         self.console.say(f"continuing {self.directory.path} at frame {self.frame:,}")
         if restarted:
             self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")

@@ -12,7 +12,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from fcritic import checkpoint, runs
+from fcritic import checkpoint, runs, versions
 from fcritic.errors import UsageError
 from fcritic.runs import RunDirectory
 
@@ -41,7 +41,7 @@ def test_a_new_run_records_what_was_asked_and_with_what(tmp_path):
         assert run.config == json.loads(json.dumps(CONFIG))
         assert run.config["agent"]["hidden"] == [256, 256]
         found = json.loads((run.path / "versions.json").read_text())
-        assert {*runs.PACKAGES, "python", "platform", "device", "git"} == set(found)
+        assert {*versions.PACKAGES, "python", "platform", "device", "git"} == set(found)
         assert found["jax"] and found["numpy"] == np.__version__ and found["device"]
         assert run.metrics_path.parent == run.checkpoints.parent == run.path
         assert run.checkpoint_path(5).name == "step-000000000005"
@@ -213,7 +213,7 @@ def test_changed_versions_are_listed_and_noted(tmp_path, monkeypatch):
 
 def test_git_hash_never_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # no git
-    assert runs._git_hash() is None
+    assert versions._git_hash() is None
     monkeypatch.undo()
-    monkeypatch.setattr(runs, "__file__", str(tmp_path / "runs.py"))  # no repository
-    assert runs._git_hash() is None
+    monkeypatch.setattr(versions, "__file__", str(tmp_path / "versions.py"))  # no repository
+    assert versions._git_hash() is None

@@ -44,8 +44,8 @@ class FAC(AbstractAgent[FACState]):
     """Actors and critics, n (text: 10)."""
     learning_rate: float = 3e-4
     """Step of Adam for actors and critics (Table `tab:hyperparams`)."""
-    encoder_learning_rate: float = 3e-4
-    """Step of Adam for the actor encoder and its probes (paper: the same)."""
+    encoder_learning_rate: float | None = None
+    """Step of Adam for the actor encoder and its probes (paper and default: the same)."""
     tau: float = 0.005
     """Target update rate, 1 - rho (Table `tab:hyperparams`)."""
     actor_hidden: tuple[int, ...] = (256, 256)
@@ -71,7 +71,7 @@ class FAC(AbstractAgent[FACState]):
     neighbours: NeighbourKind = "none"
     """Policies never run that the critics learn on too (paper: none)."""
     neighbour_scale: float = 3.0
-    """How far neighbours lie; see `fcritic.agents.neighbours`."""
+    """How far neighbours lie; 3 suits `path`, 1 `mixed`, 0.1 `perturbed` (see `fcritic.agents.neighbours`)."""
     neighbour_rate: float = 0.005
     """Rate of the slow average that `path` neighbours start from."""
     per_step_actor: bool = False
@@ -81,7 +81,9 @@ class FAC(AbstractAgent[FACState]):
         super().__post_init__()
         widths = (*self.actor_hidden, *self.state_action_hidden, *self.joint_hidden, self.state_action_code)
         require_at_least(1, members=self.members, layer_width=min(widths))
-        require_at_least(0, learning_rate=self.learning_rate, encoder_learning_rate=self.encoder_learning_rate)
+        require_at_least(0, learning_rate=self.learning_rate, encoder_learning_rate=self._encoder_rate)
+        if not self.functional and (self.pairing, self.neighbours) != ("fixed", "none"):
+            raise UsageError("plain critics know only their own actor; leave --pairing and --neighbours alone")
         if not 0 <= self.tau <= 1:
             raise UsageError(f"--tau must be in [0, 1], not {self.tau:g}")
         layers = len(self.actor_hidden) + 1
@@ -128,7 +130,7 @@ class FAC(AbstractAgent[FACState]):
             extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
         grads, metrics = jax.grad(functional_critic_loss, has_aux=True)(
-            state.critics.params, state.targets, policies, batch, self.discount, self._critic_axes
+            state.critics.params, state.targets, policies, batch, self.discount, self._shared_encoder
         )
         critics = state.critics.apply(grads, self._critic_optimiser())
         targets = ensembles.polyak(state.targets, critics.params.head, self.tau)
@@ -139,22 +141,24 @@ class FAC(AbstractAgent[FACState]):
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics, axes = state.actors.params, state.critics.params, self._critic_axes
+        policies, critics = state.actors.params, state.critics.params
         if self.pairing == "permuted":
             order = jax.random.permutation(key, self.members)
-            encoder = critics.encoder if self.encoder.shared else ensembles.member(critics.encoder, order)
+            encoder = critics.encoder if self._shared_encoder else ensembles.member(critics.encoder, order)
             critics = FunctionalCritic(encoder, ensembles.member(critics.head, order))
 
-        def loss(policy: DeterministicPolicy, critic: FunctionalCritic) -> Float[Array, ""]:
-            if self.pairing == "mean":
-                one = lambda c: actor_loss(policy, c, batch.obs, self.second_term)
-                return vmap(one, in_axes=(axes,))(critic).mean()
-            return actor_loss(policy, critic, batch.obs, self.second_term)
+        encoder_axis = None if self._shared_encoder else 0
 
-        critic_axis = None if self.pairing == "mean" else axes
-        losses, grads = vmap(jax.value_and_grad(loss), in_axes=(0, critic_axis))(policies, critics)
+        def loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
+            return actor_loss(policy, FunctionalCritic(encoder, head), batch.obs, self.second_term)
+
+        def mean_loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
+            return vmap(loss, in_axes=(None, encoder_axis, 0))(policy, encoder, head).mean()
+
+        one, axes = (mean_loss, (0, None, None)) if self.pairing == "mean" else (loss, (0, encoder_axis, 0))
+        losses, grads = vmap(jax.value_and_grad(one), in_axes=axes)(policies, critics.encoder, critics.head)
         actors = state.actors.apply(grads, self._actor_optimiser())
-        norms = vmap(optax.global_norm)(grads)
+        norms = vmap(optax.tree.norm)(grads)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": norms.mean()}
         return eqx.tree_at(lambda s: s.actors, state, actors), metrics
 
@@ -164,12 +168,12 @@ class FAC(AbstractAgent[FACState]):
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Every row of Table `tab:hyperparams`, and what the text adds to it."""
-        tokens = self.encoder.token_count((*self.actor_hidden, spec.act_dim)) if self.functional else 0
         return {
             "critics": self.members,
             "actors": self.members,
             "optimizer": "adam",
             "learning_rate": self.learning_rate,
+            "encoder_learning_rate": self._encoder_rate,
             "batch_size": self.batch_size,
             "discount": self.discount,
             "tau": self.tau,
@@ -178,16 +182,8 @@ class FAC(AbstractAgent[FACState]):
             "actor_hidden": self.actor_hidden,
             "state_action_hidden": self.state_action_hidden,
             "joint_hidden": self.joint_hidden,
-            "encoder_layers": self.encoder.depth,
-            "encoder_heads": self.encoder.heads,
-            "encoder_width": self.encoder.width,
-            "encoder_shared": self.encoder.shared,
-            "probes": self.encoder.probes,
-            "tokens": tokens,
-            "token_kind": self.encoder.tokens,
-            "extracted_layers": self.encoder.layers,
-            "actor_code": self.encoder.code if self.functional else 0,
             "state_action_code": self.state_action_code,
+            **(self.encoder.describe((*self.actor_hidden, spec.act_dim)) if self.functional else {}),
             "activation": "relu",
             "layer_norm": self.layer_norm,
             "second_term": self.second_term,
@@ -198,7 +194,7 @@ class FAC(AbstractAgent[FACState]):
         """One member of each part, and all that is trained."""
         one = lambda tree: jax.eval_shape(lambda t: ensembles.member(t, 0), tree)
         critics = state.critics.params
-        encoder = critics.encoder if self._critic_axes.encoder is None else one(critics.encoder)
+        encoder = critics.encoder if self._shared_encoder else one(critics.encoder)
         return {
             "one_actor": one(state.actors.params),
             "one_actor_encoder": encoder,
@@ -213,16 +209,20 @@ class FAC(AbstractAgent[FACState]):
         """Variants that cost less, by the options that make them."""
         encoder = lambda **changes: dataclasses.replace(self, encoder=dataclasses.replace(self.encoder, **changes))
         variants = {"--members 4": dataclasses.replace(self, members=min(4, self.members))}
-        if self.functional:
+        if self.functional and not self.encoder.shared:
             variants["--encoder.shared"] = encoder(shared=True)
-            variants["--encoder.shared --encoder.depth 1"] = encoder(shared=True, depth=1)
+        if self.functional and self.encoder.depth > 1:
+            variants["--encoder.depth 1"] = encoder(depth=1)
         return variants
 
     @property
-    def _critic_axes(self) -> FunctionalCritic:
-        """Where the members' axis of the critics is."""
-        shared = self.functional and self.encoder.shared
-        return FunctionalCritic(None if shared else 0, 0)
+    def _encoder_rate(self) -> float:
+        return self.learning_rate if self.encoder_learning_rate is None else self.encoder_learning_rate
+
+    @property
+    def _shared_encoder(self) -> bool:
+        """Whether the critics' encoder has no axis of members."""
+        return self.functional and self.encoder.shared
 
     def _init_encoder(self, spec: EnvSpec, key: PRNGKeyArray):
         if not self.functional:
@@ -249,7 +249,7 @@ class FAC(AbstractAgent[FACState]):
         def step(updates: FunctionalCritic, params: FunctionalCritic) -> FunctionalCritic:
             scaled = lambda tree, rate: jax.tree.map(lambda leaf: -rate * leaf, tree)
             return FunctionalCritic(
-                scaled(updates.encoder, self.encoder_learning_rate), scaled(updates.head, self.learning_rate)
+                scaled(updates.encoder, self._encoder_rate), scaled(updates.head, self.learning_rate)
             )
 
         return optax.chain(optax.scale_by_adam(), optax.stateless(step))

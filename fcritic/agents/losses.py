@@ -1,5 +1,7 @@
 """The formulas of the functional actor-critic, each written once, for one critic and one policy."""
 
+from collections.abc import Callable
+
 import jax
 from jax import vmap
 import jax.numpy as jnp
@@ -10,9 +12,12 @@ from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
 from fcritic.types import Metrics, Transition
 
+Head = Callable[[Array, Array, Array], Array]
+"""Anything that maps a code, an observation and an action to a value; usually a `ValueHead`."""
+
 
 def values(
-    head: ValueHead,
+    head: Head,
     codes: Float[Array, "actors code"],
     obs: Float[Array, "batch obs"],
     act: Float[Array, "batch act"] | Float[Array, "actors batch act"],
@@ -26,7 +31,7 @@ def values(
 
 
 def td_target(
-    target: ValueHead,
+    target: Head,
     codes: Float[Array, "actors code"],
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
@@ -38,12 +43,12 @@ def td_target(
     task ended. The code is the online encoder's and passes no gradient, eq. `eq:tar_func_q_nn`.
     """
     next_value = values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
-    return jax.lax.stop_gradient(batch.reward + discount * batch.discount * next_value)
+    return jax.lax.stop_gradient(batch.reward[None] + discount * batch.discount[None] * next_value)
 
 
 def critic_loss(
-    head: ValueHead,
-    target: ValueHead,
+    head: Head,
+    target: Head,
     codes: Float[Array, "actors code"],
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
@@ -57,11 +62,11 @@ def critic_loss(
 
 
 def encode_all(
-    critics: FunctionalCritic, policies: Policy, axes: FunctionalCritic
+    critics: FunctionalCritic, policies: Policy, shared_encoder: bool
 ) -> Float[Array, "critics actors code"]:
     """The code of every policy by every critic; a shared encoder is run once and its codes repeated."""
     over_policies = lambda encoder: vmap(encoder)(policies)
-    if axes.encoder is None:
+    if shared_encoder:
         codes = over_policies(critics.encoder)
         return jnp.broadcast_to(codes, (ensembles.size(critics.head), *codes.shape))
     return vmap(over_policies)(critics.encoder)
@@ -73,19 +78,19 @@ def functional_critic_loss(
     policies: Policy,
     batch: Transition,
     discount: float,
-    axes: FunctionalCritic,
+    shared_encoder: bool,
 ) -> tuple[Float[Array, ""], Metrics]:
     """The sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
 
-    A sum, because members share nothing: each one's gradient is that of its own loss. Plain critics cannot
-    tell policies apart, so each learns on its own actor only.
+    A sum, so that each head's gradient is that of its own loss; a shared encoder gets the sum over critics.
+    Plain critics cannot tell policies apart, so each learns on its own actor only.
     """
     next_act = vmap(lambda policy: vmap(policy)(batch.next_obs))(policies)
     if isinstance(critics.encoder, BlindEncoder):
         members = ensembles.size(critics.head)
         codes, next_act, act_axis = jnp.zeros((members, 1, 0)), next_act[:members, None], 0
     else:
-        codes, act_axis = encode_all(critics, policies, axes), None
+        codes, act_axis = encode_all(critics, policies, shared_encoder), None
     per_critic = vmap(critic_loss, in_axes=(0, 0, 0, act_axis, None, None))
     losses, metrics = per_critic(critics.head, targets, codes, next_act, batch, discount)
     metrics["critic_spread"] = metrics["critic_value"].std()

@@ -25,7 +25,7 @@ def draw_neighbours(
 
     - `path`: the actor moved along its own path, pi + a (pi - slow average of pi), a in U(-scale, scale);
     - `perturbed`: every weight moved by `scale` times the root mean square of its layer;
-    - `mixed`: a point between the actor and another one drawn at random, a in U(0, scale).
+    - `mixed`: pi + a (another actor - pi), a in U(0, scale); at a scale of 1 a point between the two.
     """
     count = ensembles.size(policies)
     if kind == "perturbed":
@@ -35,7 +35,8 @@ def draw_neighbours(
     amount = jax.random.uniform(amount_key, (count,), minval=low, maxval=high)
     other = slow
     if kind == "mixed":
-        other = ensembles.member(policies, jax.random.permutation(other_key, count))
+        shift = jax.random.randint(other_key, (count,), 1, max(count, 2))  # never the actor itself
+        other = ensembles.member(policies, (jnp.arange(count) + shift) % count)
         amount = -amount
 
     def move(here: jax.Array, there: jax.Array) -> jax.Array:

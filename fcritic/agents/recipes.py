@@ -14,7 +14,7 @@ SMALL = FAC(
     state_action_code=32,
     joint_hidden=(64, 64),
     learning_rate=1e-3,
-    encoder_learning_rate=1e-3,
+    batch_size=128,
     encoder=EncoderConfig(probes=32, depth=1, code=32, width=32, shared=True),
 )
 

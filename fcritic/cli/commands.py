@@ -13,9 +13,12 @@ from fcritic.agents.recipes import RECIPES, find_recipe
 from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
-from fcritic.errors import UsageError
+from fcritic.errors import EnvironmentFault, UsageError
 
 prepare()
+
+Directory = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="DIR")]]
+"""A run that must be named."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +46,13 @@ def train(args: list[str]) -> int:
 
 def _recipe_in(args: list[str]) -> str:
     """The recipe decides which options there are, so it is looked for before the others are parsed."""
-    for index, arg in enumerate(args):
+    recipe = TrainConfig.recipe
+    for index, arg in enumerate(args):  # of several the last one counts, as with every option
         if arg == "--recipe" and index + 1 < len(args):
-            return args[index + 1]
-        if arg.startswith("--recipe="):
-            return arg.partition("=")[2]
-    return TrainConfig.recipe
+            recipe = args[index + 1]
+        elif arg.startswith("--recipe="):
+            recipe = arg.partition("=")[2]
+    return recipe
 
 
 def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
@@ -58,14 +62,17 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     try:
         run = train(config, out, command, quiet)
     except Interrupted as stop:
-        print(f"stopped at frame {stop.frame:,}; continue with: fcritic resume {out}", file=sys.stderr)
+        print(f"stopped at frame {stop.frame:,}; continue with: fcritic resume {shlex.quote(out)}", file=sys.stderr)
         return 128 + stop.signal_number
+    except EnvironmentFault as fault:
+        raise EnvironmentFault(f"{fault}; the last checkpoint in {out} is kept") from fault
     summary = results.summary(run)
     text = results.summary_text(summary)
     if as_json:
         print(json.dumps(summary, indent=2))
     elif not quiet:
-        print(f"{text}\nnext: fcritic evaluate {out} --episodes 10; fcritic plot {out}")
+        name = shlex.quote(out)
+        print(f"{text}\nnext: fcritic evaluate {name} --episodes 10; fcritic plot {name}")
     return 0
 
 
@@ -73,7 +80,7 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
 class ResumeOptions:
     """Continues a run from its newest checkpoint."""
 
-    directory: tyro.conf.Positional[str]
+    directory: Directory
     """Directory of the run."""
     steps: int | None = None
     """A new last frame, to make a run longer."""
@@ -99,7 +106,7 @@ def resume(args: list[str]) -> int:
 class EvaluateOptions:
     """Runs every actor of a run's newest checkpoint on fresh environments, without exploration."""
 
-    directory: tyro.conf.Positional[str]
+    directory: Directory
     """Directory of the run."""
     episodes: int = 10
     """Episodes per actor."""
@@ -123,7 +130,9 @@ def evaluate(args: list[str]) -> None:
     if newest is None:
         raise UsageError(f"{options.directory} has no checkpoint yet; continue it with fcritic resume")
     policies, normalizer, facts = load_policies(config, newest)
-    evaluations = Evaluator(config, options.episodes).evaluate(policies, normalizer, "command")
+    evaluator = Evaluator(config, options.episodes)
+    evaluations = evaluator.evaluate(policies, normalizer, "command")
+    evaluator.close()
     outcome = results.evaluation_report(run, config, facts, evaluations)
     print(json.dumps(outcome, indent=2) if options.json else results.evaluation_text(outcome))
 
@@ -152,7 +161,7 @@ class DescribeOptions:
 class PlotOptions:
     """Draws the learning curves of one or more runs."""
 
-    directories: tyro.conf.Positional[tuple[str, ...]]
+    directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
     """Directories of runs."""
     out: str = ""
     """Picture to write, .png or .svg (default: curve.png in the first directory)."""

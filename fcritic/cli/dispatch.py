@@ -1,6 +1,8 @@
 """From the words on the command line to a command, and from its outcome to an exit code."""
 
+import io
 import os
+import signal
 import sys
 
 from fcritic.errors import EnvironmentFault, UsageError, did_you_mean
@@ -14,10 +16,14 @@ COMMANDS = {
 }
 """Each command is the function of the same name in `fcritic.cli.commands`."""
 
+LONGEST = 1000
+"""Characters of a message, so that a mistyped argument cannot fill the screen."""
+
 
 def run(args: list[str]) -> int:
     """Runs a command: 0 where it worked, 2 for input that cannot be used, 1 for an environment's fault."""
     try:
+        _require_text(args)
         if not args or args[0] in ("-h", "--help", "help"):
             print(_help())
             return 0
@@ -31,16 +37,35 @@ def run(args: list[str]) -> int:
             raise UsageError(f"unknown command '{args[0]}'{hint}")
         from fcritic.cli import commands  # imports JAX, for which help and typing mistakes need not wait
 
-        return getattr(commands, args[0])(args[1:]) or 0
+        code = getattr(commands, args[0])(args[1:]) or 0
+        sys.stdout.flush()  # here, where a reader that has left is no error
+        return code
     except UsageError as error:
-        print(f"fcritic: {error}", file=sys.stderr)
-        return 2
+        return _complain(error, 2)
     except EnvironmentFault as error:
-        print(f"fcritic: {error}; the last checkpoint is kept", file=sys.stderr)
-        return 1
+        return _complain(error, 1)
     except BrokenPipeError:  # the reader, for example `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _complain(f"cannot use {error.filename or 'a file'}: {error.strerror or error}", 2)
+    except KeyboardInterrupt:
+        return _complain("interrupted", 128 + signal.SIGINT)
+
+
+def _complain(error: object, code: int) -> int:
+    line = " ".join(str(error).split())  # a name on the command line may hold a line break
+    print(f"fcritic: {line if len(line) <= LONGEST else f'{line[:LONGEST]} ...'}", file=sys.stderr)
+    return code
+
+
+def _require_text(args: list[str]) -> None:
+    """Refuses what is not text, and lets a narrow terminal show `?` for signs that it does not have."""
+    for arg in args:
+        if not arg.isascii() and any("\ud800" <= sign <= "\udfff" for sign in arg):
+            raise UsageError(f"{arg!r} is not valid UTF-8; choose another name")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _help() -> str:

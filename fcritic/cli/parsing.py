@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import itertools
 import re
 from typing import TypeVar, get_args, get_type_hints
 
@@ -12,7 +13,19 @@ from fcritic.errors import UsageError, did_you_mean
 
 Options = TypeVar("Options")
 
-_BOX = re.compile(r"[\u2500-\u257f]|\x1b\[[0-9;]*m")
+_FRAME = re.compile(r"[\u2500-\u257f]|\x1b\[[0-9;]*m|^ *-+ *$")  # dashes where the terminal is not UTF-8
+_REPHRASED = {
+    r"Missing from (fcritic \S+): (\S+) .*": r"\2 is missing: \1 \2",
+    r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
+    r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 must be a whole number, not \2",
+    r"Error parsing (\S+): no type matching .*INT.* from \[(.*)\]": r"\1 must be a whole number, not \2",
+    r"Error parsing (\S+): no type matching .*FLOAT.* from \[(.*)\]": r"\1 must be a number, not \2",
+    r"Error parsing (\S+): could not convert string to float: (.*)": r"\1 must be a number, not \2",
+    r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*)\]": r"\1 cannot be \2",
+    r"invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*)\)": r"\2 must be one of \3, not \1",
+    r"Unrecognized options: (.*)": r"unexpected argument \1",
+}
+"""The parser's messages in our words; one that is not here is passed on as it is."""
 
 
 def parse(kind: type[Options], args: list[str], command: str, default: Options | None = None) -> Options:
@@ -51,15 +64,19 @@ def _require_known(given: list[str], known: set[str], command: str) -> None:
     for arg in given:
         name = arg.split("=", 1)[0].replace("_", "-")
         if name not in known:
-            hint = did_you_mean(name, known) or f"; see fcritic {command} --help"
+            close = did_you_mean(name[2:], [option[2:] for option in known])  # all are alike in their dashes
+            hint = close.replace("mean ", "mean --", 1) or f"; see fcritic {command} --help"
             raise UsageError(f"unknown option {arg.split('=', 1)[0]}{hint}")
 
 
 def _one_line(text: str, command: str) -> str:
     """What a framed message says between its title and its first rule, on one line."""
-    lines = [_BOX.sub("", line).strip() for line in text.splitlines()]
-    body = lines[1 : lines.index("", 1)] if "" in lines[1:] else lines[1:]
-    complaint = " ".join(body) or "the options cannot be read"
-    if complaint.startswith("Unrecognized options: "):
-        complaint = f"unexpected argument {complaint.removeprefix('Unrecognized options: ')}"
-    return f"{complaint.rstrip('.: ')}; see fcritic {command} --help"
+    lines = [_FRAME.sub("", line).strip() for line in text.splitlines()]
+    title_dropped = itertools.dropwhile(lambda line: not line, lines[1:])
+    complaint = " ".join(itertools.takewhile(bool, title_dropped)) or "the options cannot be read"
+    complaint = complaint.rstrip(".: ")
+    for theirs, ours in _REPHRASED.items():
+        if match := re.fullmatch(theirs, complaint):
+            complaint = match.expand(ours)
+            break
+    return f"{complaint}; see fcritic {command} --help"

@@ -7,7 +7,7 @@ form a table (probes, neurons); either its columns or its rows become the tokens
 from collections.abc import Sequence
 import dataclasses
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -31,7 +31,7 @@ class EncoderConfig:
     probes: int = 512
     """Trainable evaluation states zeta (Table `tab:hyperparams`)."""
     depth: int = 4
-    """Transformer layers (Table `tab:hyperparams`); 0 averages the tokens instead."""
+    """Transformer layers (Table `tab:hyperparams`); with 0 the tokens and the summary are averaged."""
     heads: int = 1
     """Attention heads (Table `tab:hyperparams`)."""
     code: int = 128
@@ -61,6 +61,20 @@ class EncoderConfig:
     def build(self, obs_dim: int, layer_widths: Sequence[int], key: PRNGKeyArray) -> "ActorEncoder":
         """A fresh encoder for policies with these layer widths, the action last."""
         return ActorEncoder(self, obs_dim, layer_widths, key=key)
+
+    def describe(self, layer_widths: Sequence[int]) -> dict[str, Any]:
+        """The encoder's rows of Table `tab:hyperparams`, and what was added to it."""
+        return {
+            "actor_code": self.code,
+            "encoder_layers": self.depth,
+            "encoder_heads": self.heads,
+            "encoder_width": self.width,
+            "encoder_shared": self.shared,
+            "probes": self.probes,
+            "tokens": self.token_count(layer_widths),
+            "token_kind": self.tokens,
+            "extracted_layers": self.layers,
+        }
 
     def token_count(self, layer_widths: Sequence[int]) -> int:
         """Length of the sequence, without the summary token."""

@@ -1,7 +1,7 @@
 """Policies: pytrees that map an observation to an action and let an encoder read their neurons."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fcritic.networks.mlp import MLP
 
 
+@runtime_checkable
 class Policy(Protocol):
     """What a functional critic asks of a policy: any pytree of arrays with these two methods."""
 

@@ -1,0 +1,72 @@
+"""Folders of checkpoints: which is the newest, which may go, what killed processes left."""
+
+from collections.abc import Iterable
+import os
+from pathlib import Path
+import re
+import shutil
+import warnings
+
+from fcritic.checkpoint import STEP_NAME, verify
+from fcritic.errors import CheckpointError, cannot_write
+
+_LEFTOVER = re.compile(r"(?P<directory>.+)\.tmp-[0-9]+(?P<replaced>-replaced)?")
+
+
+def latest(folder: str | Path) -> Path | None:
+    """The newest whole checkpoint ``step-<12 digits>`` in a folder; damaged ones are named in a warning."""
+    for path in _newest_first(folder):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            warnings.warn(f"skipped: {error}", stacklevel=2)
+        else:
+            return path
+    return None
+
+
+def prune(folder: str | Path, keep: int, protect: Iterable[Path] = ()) -> None:
+    """Remove what is older than the ``keep`` newest whole checkpoints, except the protected ones.
+
+    Each of those is read back and verified first, so a damaged one never costs an older good one.
+    """
+    if keep < 1:
+        raise ValueError(f"keep is {keep}; at least one checkpoint must stay")
+    protected = {Path(path).resolve() for path in protect}
+    for path in _newest_first(folder):
+        if keep > 0:
+            keep -= _is_whole(path)
+        elif path.resolve() not in protected:
+            doomed = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+            shutil.rmtree(doomed, ignore_errors=True)
+            try:
+                os.rename(path, doomed)  # so that a kill leaves no half-empty checkpoint
+            except OSError as error:
+                raise cannot_write("checkpoints", folder, error) from error
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def sweep(folder: str | Path) -> None:
+    """Clear what killed processes left behind. Only for the one process that may write there."""
+    for path in sorted(Path(folder).glob("*.tmp-*")):
+        name = _LEFTOVER.fullmatch(path.name)
+        if name is None or path.is_symlink() or not path.is_dir():
+            continue
+        directory = path.with_name(name["directory"])
+        if name["replaced"] and not directory.exists():
+            os.rename(path, directory)  # killed between the two renames of a replacement
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        verify(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _newest_first(folder: str | Path) -> list[Path]:
+    paths = Path(folder).glob("step-*")  # of a missing folder: nothing
+    return sorted((path for path in paths if STEP_NAME.fullmatch(path.name)), reverse=True)

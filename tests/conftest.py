@@ -1,0 +1,54 @@
+"""Shapes are checked at run time in the whole package while tests run."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from jaxtyping import install_import_hook
+
+install_import_hook("fcritic.networks", "beartype.beartype")
+install_import_hook("fcritic.agents", "beartype.beartype")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+
+from fcritic.agents.fac import FAC  # noqa: E402
+from fcritic.backend import prepare  # noqa: E402
+from fcritic.networks.actor_encoder import EncoderConfig  # noqa: E402
+from fcritic.types import EnvSpec, Transition  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+prepare()
+
+
+@pytest.fixture
+def spec() -> EnvSpec:
+    return EnvSpec(obs_dim=3, act_dim=2)
+
+
+@pytest.fixture
+def tiny() -> FAC:
+    """The smallest agent that has every part."""
+    return FAC(
+        members=3,
+        batch_size=5,
+        actor_hidden=(8, 6),
+        state_action_hidden=(7,),
+        state_action_code=4,
+        joint_hidden=(6,),
+        encoder=EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2),
+    )
+
+
+@pytest.fixture
+def batch(spec: EnvSpec) -> Transition:
+    """Five transitions, of which the second ends its task."""
+    keys = jax.random.split(jax.random.key(7), 4)
+    size = 5
+    return Transition(
+        jax.random.normal(keys[0], (size, spec.obs_dim)),
+        jax.random.uniform(keys[1], (size, spec.act_dim), minval=-1.0),
+        jax.random.normal(keys[2], (size,)),
+        jax.numpy.array([1.0, 0.0, 1.0, 1.0, 1.0]),
+        jax.random.normal(keys[3], (size, spec.obs_dim)),
+    )

@@ -1,0 +1,249 @@
+"""The command line as a user meets it: train, continue, evaluate, describe, plot, and what is left on disk."""
+
+import json
+import os
+from pathlib import Path
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from fcritic import checkpoint
+from fcritic.cli.dispatch import run
+from fcritic.logs import read_rows
+from fcritic.runs import RunDirectory
+
+ROOT = Path(__file__).parents[1]
+CONTRACT = shlex.split("--recipe fac-small --task probe-both --envs 2 --steps 400 --seeds 2 --seed 5")
+SMALL = shlex.split(
+    "--members 2 --batch-size 16 --actor-hidden 8 8 --state-action-hidden 8 8 --joint-hidden 8 8 --replay 1000 "
+    "--encoder.probes 4 --encoder.width 8 --encoder.code 8 --warmup 100 --eval-every 200 --log-every 100"
+)
+PAPER_TABLE = {
+    "optimizer": "adam",
+    "learning_rate": 3e-4,
+    "batch_size": 256,
+    "discount": 0.99,
+    "tau": 0.005,
+    "actor_hidden": [256, 256],
+    "state_action_hidden": [256, 256],
+    "joint_hidden": [256, 256],
+    "encoder_layers": 4,
+    "encoder_heads": 1,
+    "probes": 512,
+    "extracted_layers": [-2, -1],
+    "actor_code": 128,
+    "state_action_code": 64,
+    "activation": "relu",
+}
+"""Every row of Table `tab:hyperparams`, in its order."""
+PAPER_TEXT = {"critics": 10, "actors": 10, "critic_steps": 3, "cycles": 1, "encoder_learning_rate": 3e-4}
+
+
+def contents(folder):
+    return {str(path): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+
+
+def train_command(out, *more):
+    return ["train", *CONTRACT, *SMALL, "--out", str(out), *more]
+
+
+def start(*args):
+    """The same command in a process of its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "fcritic", *args]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def printed(capsys, *args):
+    """The JSON that a command prints, and nothing else."""
+    capsys.readouterr()
+    assert run([*map(str, args), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def wait_for(condition, process, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "the training does not get there"
+        time.sleep(0.02)
+
+
+def checkpoint_frames(folder):
+    names = [path.name for path in (folder / "checkpoints").glob("step-*")]
+    return sorted(int(name.removeprefix("step-")) for name in names if "tmp" not in name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_outside_the_tests():
+    with jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One finished run that tests only read."""
+    out = tmp_path_factory.mktemp("runs") / "first run"
+    assert run(train_command(out)) == 0
+    return out
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A finished run that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def test_a_run_leaves_what_the_contract_names(trained):
+    names = {"config.json", "command.txt", "versions.json", "metrics.jsonl", "checkpoints", "tensorboard", "lock"}
+    assert {path.name for path in trained.iterdir()} == names
+    config = RunDirectory.open_existing(trained).config
+    asked = {"recipe": "fac-small", "task": "probe-both", "envs": 2, "steps": 400, "seeds": 2, "seed": 5}
+    assert {name: config[name] for name in asked} == asked
+    assert config["agent"]["members"] == 2 and config["agent"]["encoder"]["probes"] == 4
+    assert checkpoint_frames(trained) == [400]
+    assert "fcritic train --recipe fac-small" in (trained / "command.txt").read_text()
+    assert {path.name for path in (trained / "tensorboard").iterdir()} == {"seed-5", "seed-6"}
+
+
+def test_every_row_says_whose_it_is(trained):
+    rows = read_rows(trained / "metrics.jsonl")
+    assert all(list(row)[:3] == ["seed", "env_steps", "kind"] for row in rows)
+    assert {row["seed"] for row in rows} == {5, 6}
+    frames = {kind: {row["env_steps"] for row in rows if row["kind"] == kind} for kind in ("train", "evaluation")}
+    assert frames == {"train": {200, 300, 400}, "evaluation": {200, 400}}
+    episodes = [row for row in rows if row["kind"] == "episode"]
+    assert len(episodes) == 2 * 400 and all(row["length"] == 1 for row in episodes)  # one frame, one episode
+    assert {row["kind"] for row in rows} == {"episode", "train", "evaluation"}
+
+
+def test_evaluate_keeps_three_figures_apart(trained, capsys):
+    before = contents(trained)
+    outcome = printed(capsys, "evaluate", trained, "--episodes", 3)
+    assert outcome["env_steps"] == 400 and outcome["episodes_per_actor"] == 3
+    assert [seed["seed"] for seed in outcome["seeds"]] == [5, 6]
+    for seed in outcome["seeds"]:
+        assert len(seed["actors"]) == 2 and seed["episodes_per_actor"] == 3
+        assert seed["mean_actor"] == pytest.approx(sum(seed["actors"]) / 2)
+        assert seed["best_actor"] == max(seed["actors"]) == seed["actors"][seed["best_actor_index"]]
+        rows = read_rows(trained / "metrics.jsonl")
+        episodes = [row["return"] for row in rows if row["kind"] == "episode" and row["seed"] == seed["seed"]]
+        assert seed["rollout"] == pytest.approx(sum(episodes[-10:]) / 10)
+    for name in ("mean_actor", "best_actor", "rollout"):
+        assert outcome[name] == pytest.approx(sum(seed[name] for seed in outcome["seeds"]) / 2)
+    assert printed(capsys, "evaluate", trained, "--episodes", 3) == outcome
+    assert contents(trained) == before
+    assert run(["evaluate", str(trained), "--episodes", "1"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("mean actor", "best actor", "rollout", "seed 6 actors", "frame 400"))
+
+
+def test_describe_is_the_paper(capsys):
+    facts = printed(capsys, "describe", "--recipe", "fac", "--task", "cheetah-run")
+    for name, value in (PAPER_TABLE | PAPER_TEXT | {"tokens": 262, "action_width": 6}).items():
+        assert facts[name] == value, name
+    facts = printed(capsys, "describe", "--recipe", "fac", "--task", "hopper-hop")
+    assert facts["tokens"] == 260 and facts["action_width"] == 4
+    assert run(["describe", "--recipe", "fac-small", "--task", "probe-both"]) == 0
+    assert capsys.readouterr().out.startswith("fac-small: ")
+
+
+def test_described_parameters_are_those_of_a_real_agent(trained, capsys):
+    groups, _ = checkpoint.load(trained / "checkpoints" / "step-000000000400", ["agent"])
+    arrays = {name.removeprefix("agent/"): array[0] for name, array in groups["agent"].items()}  # of one seed
+    size = lambda part: sum(array.size for name, array in arrays.items() if name.startswith(part))
+    counts = printed(capsys, "describe", *CONTRACT, *SMALL)["parameters"]
+    assert counts["all_actors"] == size("actors/params/") == 2 * counts["one_actor"] > 0
+    assert counts["all_critics"] == size("critics/params/") and counts["all_targets"] == size("targets/")
+    assert counts["one_actor_encoder"] == size("critics/params/encoder/")  # shared in this recipe
+    assert 2 * counts["one_state_action_encoder"] == size("critics/params/head/state_action/")
+    assert 2 * counts["one_joint_encoder"] == size("critics/params/head/joint/")
+
+
+def test_plot_draws_a_picture(copied, tmp_path, capsys):
+    outcome = printed(capsys, "plot", copied)
+    assert (copied / "curve.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert outcome["picture"] == str(copied / "curve.png")
+    curve = outcome["runs"][0]
+    assert curve["mean_actor"].keys() == curve["best_actor"].keys() == curve["rollout"].keys() == {"5", "6"}
+    assert curve["mean_actor"]["5"][0] == [200, 400]
+    assert run(["plot", str(copied), str(copied), "--out", str(tmp_path / "new" / "two.svg")]) == 0
+    assert "<svg" in (tmp_path / "new" / "two.svg").read_text()
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'new' / 'two.svg'}\n"
+
+
+def test_a_finished_run_is_left_as_it_is(copied, capsys):
+    before = contents(copied)
+    assert run(train_command(copied)) == 0
+    captured = capsys.readouterr()
+    assert "at frame 400" in captured.err and "next: fcritic evaluate" in captured.out
+    after = contents(copied)
+    command = str(copied / "command.txt")
+    assert len(after.pop(command).splitlines()) == len(before.pop(command).splitlines()) + 1
+    assert after == before
+    assert run(["resume", str(copied), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_resume_makes_a_run_longer(copied, capsys):
+    before = (copied / "metrics.jsonl").read_bytes()
+    outcome = printed(capsys, "resume", copied, "--steps", 600)
+    assert [seed["env_steps"] for seed in outcome["seeds"]] == [600, 600]
+    assert (copied / "metrics.jsonl").read_bytes().startswith(before)
+    assert checkpoint_frames(copied) == [400, 600]
+    assert RunDirectory.open_existing(copied).config["steps"] == 600
+    assert printed(capsys, "evaluate", copied, "--episodes", 1)["env_steps"] == 600
+
+
+def test_a_damaged_checkpoint_costs_only_what_came_after_the_one_before(copied, capsys):
+    assert run(["resume", str(copied), "--steps", "500", "--quiet"]) == 0
+    rows = read_rows(copied / "metrics.jsonl")
+    newest = copied / "checkpoints" / "step-000000000500"
+    (newest / "agent.safetensors").write_bytes(b"damage")
+    with pytest.warns(UserWarning, match="step-000000000500"):
+        assert run(["resume", str(copied), "--quiet"]) == 0
+    checkpoint.verify(newest)
+    assert read_rows(copied / "metrics.jsonl") == rows
+
+
+def test_a_terminated_training_is_saved_and_resumes(tmp_path, capsys):
+    out = tmp_path / "run"
+    with start(*train_command(out, "--steps", "1000000", "--save-every", "50", "--quiet")) as process:
+        wait_for(lambda: checkpoint_frames(out), process)
+        process.terminate()
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    frame = checkpoint_frames(out)[-1]
+    assert stderr == f"stopped at frame {frame:,}; continue with: fcritic resume {out}\n"
+    assert run(["resume", str(out), "--steps", str(frame + 100)]) == 0
+    assert f"continuing {out} at frame {frame:,}" in capsys.readouterr().err
+    check_episodes(out, frame + 100)
+
+
+def test_a_killed_training_continues_by_the_same_command(tmp_path, capsys):
+    out = tmp_path / "run"
+    command = train_command(out, "--save-every", "50")
+    with start(*command, "--quiet") as process:
+        wait_for(lambda: checkpoint_frames(out), process)
+        process.kill()
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    frame = checkpoint_frames(out)[-1]
+    assert frame < 400
+    assert run(command) == 0
+    assert f"continuing {out} at frame {frame:,}" in capsys.readouterr().err
+    check_episodes(out, 400)
+
+
+def check_episodes(out, last):
+    """No frame is missing and none is there twice."""
+    rows = [row for row in read_rows(out / "metrics.jsonl") if row["kind"] == "episode"]
+    places = [(row["seed"], row["env"], row["env_steps"]) for row in rows]
+    expected = [(seed, env, frame) for seed in (5, 6) for env in (0, 1) for frame in range(2, last + 1, 2)]
+    assert sorted(places) == expected

@@ -1,0 +1,191 @@
+"""The agent: which update touches what, and who does not hear of whom."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_losses import start
+
+from fcritic import ensembles
+from fcritic.agents.base import update
+from fcritic.agents.neighbours import draw_neighbours
+from fcritic.agents.recipes import RECIPES, changed_fields, find_recipe
+from fcritic.errors import UsageError
+
+KEY = jax.random.key(3)
+
+# Compiled once per agent for the whole file.
+critic_step = jax.jit(lambda agent, *rest: agent.critic_step(*rest), static_argnums=0)
+actor_step = jax.jit(lambda agent, *rest: agent.actor_step(*rest), static_argnums=0)
+
+
+def same(a, b) -> bool:
+    return all(bool((x == y).all()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def without(tree, index):
+    return jax.tree.map(lambda leaf: jnp.delete(leaf, index, axis=0), tree)
+
+
+def test_a_critic_step_moves_critics_and_targets_only(tiny, spec, batch):
+    state = start(tiny, spec)
+    after, metrics = critic_step(tiny, state, batch, KEY)
+    assert same(after.actors, state.actors)
+    for part in ("encoder", "head"):
+        old, new = getattr(state.critics.params, part), getattr(after.critics.params, part)
+        assert all(bool((x != y).any()) for x, y in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True))
+    assert all(np.isfinite(float(value)) for value in metrics.values())
+
+
+def test_polyak_moves_the_two_delayed_parts_by_tau(tiny, spec, batch):
+    agent = dataclasses.replace(tiny, tau=0.25)
+    state = start(agent, spec)
+    after, _ = critic_step(agent, state, batch, KEY)
+    expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, state.targets, after.critics.params.head)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), after.targets, expected)
+    assert jax.tree.structure(after.targets) == jax.tree.structure(after.critics.params.head)
+
+
+def test_an_actor_step_moves_actors_only(tiny, spec, batch):
+    state = start(tiny, spec)
+    after, _ = actor_step(tiny, state, batch, KEY)
+    assert same(after.critics, state.critics) and same(after.targets, state.targets)
+    assert not same(after.actors.params, state.actors.params)
+
+
+def test_an_actor_step_raises_the_value_that_its_critic_gives(tiny, spec, batch):
+    """Ascent: the paper prints minus in two algorithms and plus in a third."""
+    state = start(tiny, spec)
+    before = actor_step(tiny, state, batch, KEY)[1]["actor_value"]
+    for _ in range(20):
+        state, metrics = actor_step(tiny, state, batch, KEY)
+    assert metrics["actor_value"] > before + 1e-4
+
+
+def test_a_critic_does_not_hear_of_another_critic(tiny, spec, batch):
+    state = start(tiny, spec)
+    shake = lambda tree: jax.tree.map(lambda leaf: leaf.at[1].add(0.3), tree)
+    shaken = dataclasses.replace(
+        state,
+        critics=dataclasses.replace(state.critics, params=shake(state.critics.params)),
+        targets=shake(state.targets),
+    )
+    after, after_shaken = (critic_step(tiny, s, batch, KEY)[0] for s in (state, shaken))
+    assert same(without(after.critics.params, 1), without(after_shaken.critics.params, 1))
+    assert same(without(after.targets, 1), without(after_shaken.targets, 1))
+    assert not same(after.critics.params, after_shaken.critics.params)
+
+
+def test_an_actor_hears_of_its_own_critic_only(tiny, spec, batch):
+    state = start(tiny, spec)
+    params = jax.tree.map(lambda leaf: leaf.at[1].add(0.3), state.critics.params)
+    shaken = dataclasses.replace(state, critics=dataclasses.replace(state.critics, params=params))
+    after, after_shaken = (actor_step(tiny, s, batch, KEY)[0].actors.params for s in (state, shaken))
+    assert same(without(after, 1), without(after_shaken, 1))
+    assert not same(ensembles.member(after, 1), ensembles.member(after_shaken, 1))
+
+
+@pytest.mark.parametrize("pairing", ["mean", "permuted"])
+def test_without_pairing_actors_hear_of_other_critics(tiny, spec, batch, pairing):
+    agent = dataclasses.replace(tiny, pairing=pairing)
+    state = start(agent, spec)
+    params = jax.tree.map(lambda leaf: leaf.at[1].add(0.3), state.critics.params)
+    shaken = dataclasses.replace(state, critics=dataclasses.replace(state.critics, params=params))
+    key = jax.random.key(1)
+    assert int(jax.random.permutation(key, 3)[1]) != 1  # another critic improves the second actor
+    after, after_shaken = (actor_step(agent, s, batch, key)[0].actors.params for s in (state, shaken))
+    assert not same(without(after, 1), without(after_shaken, 1))
+
+
+def test_every_critic_learns_from_every_actor_but_a_plain_one_from_its_own(tiny, spec, batch):
+    for functional in (True, False):
+        agent = dataclasses.replace(tiny, functional=functional)
+        state = start(agent, spec)
+        actors = jax.tree.map(lambda leaf: leaf.at[2].add(0.5), state.actors.params)
+        moved = dataclasses.replace(state, actors=dataclasses.replace(state.actors, params=actors))
+        one, other = (critic_step(agent, s, batch, KEY)[0].critics.params for s in (state, moved))
+        assert same(ensembles.member(one, 0), ensembles.member(other, 0)) == (not functional)
+        assert not same(ensembles.member(one, 2), ensembles.member(other, 2))
+
+
+def test_the_encoder_has_a_learning_rate_of_its_own(tiny, spec, batch):
+    state = start(tiny, spec)
+    slow = dataclasses.replace(tiny, encoder_learning_rate=0.1 * tiny.learning_rate)
+    fast_step = critic_step(tiny, state, batch, KEY)[0].critics.params
+    slow_step = critic_step(slow, state, batch, KEY)[0].critics.params
+    moved = lambda after: np.asarray(after.encoder.project.weight - state.critics.params.encoder.project.weight)
+    np.testing.assert_allclose(moved(slow_step), 0.1 * moved(fast_step), rtol=1e-2, atol=1e-8)
+    assert same(slow_step.head, fast_step.head)
+
+
+def test_one_update_is_g_critic_steps_then_one_actor_step(tiny, spec, batch):
+    """The scan against the loop of the paper, each update with its own batch."""
+    state = start(tiny, spec)
+    batches = jax.tree.map(lambda leaf: jnp.stack([leaf * s for s in (1.0, 0.5, 0.25, 2.0)]), batch)
+    after, _ = jax.jit(lambda s: update(tiny, s, batches, KEY))(state)
+    expected = state
+    for g in range(3):
+        expected, _ = critic_step(tiny, expected, jax.tree.map(lambda leaf, g=g: leaf[g], batches), KEY)
+    expected, _ = actor_step(tiny, expected, jax.tree.map(lambda leaf: leaf[3], batches), KEY)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-5), after, expected)
+
+
+def test_the_rollout_actor_is_drawn_per_episode_and_acts_without_noise(tiny, spec):
+    drawn = jax.vmap(tiny.begin_episode)(jax.random.split(KEY, 300))
+    assert set(np.asarray(drawn).tolist()) == {0, 1, 2}
+    state, obs = start(tiny, spec), jnp.array([0.1, -0.4, 2.0])
+    for index in range(3):
+        action = tiny.act(state, jnp.array(index), obs, KEY)
+        np.testing.assert_allclose(action, ensembles.member(state.actors.params, index)(obs), rtol=1e-5)
+        np.testing.assert_array_equal(action, tiny.act(state, jnp.array(index), obs, jax.random.key(99)))
+    per_step = dataclasses.replace(tiny, per_step_actor=True)
+    actions = {float(per_step.act(state, jnp.array(0), obs, jax.random.key(i))[0]) for i in range(30)}
+    assert len(actions) == 3
+
+
+def test_neighbours_lie_where_they_should(tiny, spec):
+    policies = start(tiny, spec).actors.params
+    slow = jax.tree.map(lambda leaf: leaf - 1.0, policies)
+    path = draw_neighbours("path", policies, slow, 3.0, KEY)
+    moves = jax.tree.map(lambda a, b: np.asarray((a - b).reshape(3, -1)), path, policies)
+    amounts = np.concatenate(jax.tree.leaves(moves), axis=1)
+    np.testing.assert_allclose(amounts, np.broadcast_to(amounts[:, :1], amounts.shape), rtol=1e-3, atol=1e-4)
+    assert np.abs(amounts).max() <= 3.0 and len(set(amounts[:, 0].round(4))) == 3
+    shaken = draw_neighbours("perturbed", policies, slow, 0.5, KEY)
+    weight, new = policies.network.layers[0].weight, shaken.network.layers[0].weight
+    assert 0.3 < float(jnp.std(new - weight) / jnp.sqrt(jnp.mean(weight**2))) < 0.7
+    mixed = draw_neighbours("mixed", policies, slow, 1.0, KEY)
+    low = jax.tree.map(lambda leaf: leaf.min(axis=0) - 1e-5, policies)
+    high = jax.tree.map(lambda leaf: leaf.max(axis=0) + 1e-5, policies)
+    inside = jax.tree.map(lambda m, lo, hi: bool(((m >= lo[None]) & (m <= hi[None])).all()), mixed, low, high)
+    assert all(jax.tree.leaves(inside))
+
+
+@pytest.mark.parametrize("kind", ["path", "perturbed", "mixed"])
+def test_critics_learn_from_neighbours_too(tiny, spec, batch, kind):
+    agent = dataclasses.replace(tiny, neighbours=kind, neighbour_scale=0.5)
+    state = start(agent, spec)
+    one, two = (critic_step(agent, state, batch, jax.random.key(k))[0].critics.params for k in (0, 1))
+    alone = critic_step(tiny, start(tiny, spec), batch, KEY)[0].critics.params
+    if kind != "path":  # a path of length zero has no neighbours yet
+        assert not same(one, two)
+    assert not same(one, alone)
+
+
+def test_recipes_change_what_they_say():
+    assert changed_fields(find_recipe("fac")) == {}
+    assert set(changed_fields(find_recipe("fac-shared"))) == {"encoder"}
+    assert changed_fields(find_recipe("fac-first-term")) == {"second_term": 0.0}
+    assert changed_fields(find_recipe("fac-plain")) == {"functional": False}
+    assert all(line for _, line in RECIPES.values())
+    with pytest.raises(UsageError, match="did you mean fac-shared"):
+        find_recipe("fac-shred")
+
+
+def test_impossible_sizes_are_refused_by_the_name_of_their_option(tiny):
+    with pytest.raises(UsageError, match="--members must be at least 1"):
+        dataclasses.replace(tiny, members=0)
+    with pytest.raises(UsageError, match="names layer -4"):
+        dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, layers=(-4,)))

@@ -1,0 +1,129 @@
+"""The device's half of the loop: seeds, streams, warm-up, and what is written where."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from fcritic.learning import Learning
+from fcritic.types import EnvSpec, Transition
+
+SPEC = EnvSpec(obs_dim=3, act_dim=2)
+
+
+@pytest.fixture
+def learning(tiny):
+    return Learning(tiny, SPEC, envs=2, capacity=20, normalize=True, recency=8.0)
+
+
+def transition(seeds: list[int], number: int) -> Transition:
+    """What the environments of these seeds returned at a step, the same for a seed whoever runs beside it."""
+    draws = [np.random.default_rng([seed, number]).normal(size=(2, 9)).astype(np.float32) for seed in seeds]
+    rows = np.stack(draws)
+    return Transition(
+        rows[..., :3], rows[..., 3:5], rows[..., 5], np.ones(rows.shape[:2], np.float32), rows[..., 6:]
+    )
+
+
+def run(learning, seeds, warm=3, total=8):
+    state = learning.start(seeds)
+    for number in range(total):
+        step = transition(seeds, number)
+        state = learning.store(state, step) if number < warm else learning.learn(state, step, number)
+    return state
+
+
+def member(state, index):
+    """One seed of a state, without what all seeds share."""
+    parts = (state.agent, state.normalizer, state.replay.rows, state.tally, jax.random.key_data(state.keys))
+    return jax.tree.map(lambda leaf: np.asarray(leaf[index]), parts)
+
+
+def test_a_seed_is_the_same_whoever_runs_beside_it(learning):
+    """To rounding: batched kernels may add up in another order. Adam turns rounding of tiny gradients into
+    steps, hence the tolerance of a few learning rates."""
+    alone, beside = run(learning, [5]), run(learning, [4, 5, 6])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-3), member(alone, 0), member(beside, 1)
+    )
+
+
+def test_seeds_do_not_leak_into_each_other(learning):
+    """Other transitions for one seed change nothing, bit for bit, in the other."""
+    clean = run(learning, [1, 2])
+    state = learning.start([1, 2])
+    for number in range(8):
+        step = transition([1, 2], number)
+        step = jax.tree.map(lambda leaf: np.stack([leaf[0], leaf[1] + 1]), step)
+        state = learning.store(state, step) if number < 3 else learning.learn(state, step, number)
+    jax.tree.map(np.testing.assert_array_equal, member(clean, 0), member(state, 0))
+    with pytest.raises(AssertionError):
+        jax.tree.map(np.testing.assert_array_equal, member(clean, 1), member(state, 1))
+
+
+def test_different_seeds_differ_and_the_same_seed_repeats(learning):
+    first, again = run(learning, [1, 2]), run(learning, [1, 2])
+    jax.tree.map(np.testing.assert_array_equal, member(first, 0), member(again, 0))
+    weights = first.agent.actors.params.network.layers[0].weight
+    assert not np.allclose(weights[0], weights[1])
+
+
+def test_two_iterations_see_different_batches_and_actions(learning):
+    """The same state and iteration give the same numbers; another iteration gives others."""
+    state = run(learning, [1], total=5)
+    weights = []
+    for iteration in (7, 7, 8):
+        copied = jax.tree.map(lambda leaf: leaf.copy(), state)
+        after = learning.learn(copied, transition([1], 5), iteration)
+        weights.append(np.asarray(after.agent.critics.params.head.joint.layers[0].weight))
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[1], weights[2])
+    obs, fresh, memory = np.zeros((1, 2, 3), np.float32), np.zeros((1, 2), bool), learning.begin(state)
+    actions = [np.asarray(learning.act(state, memory, obs, fresh, i, uniform=True)[0]) for i in (0, 0, 1)]
+    np.testing.assert_array_equal(actions[0], actions[1])
+    assert not np.array_equal(actions[1], actions[2])
+    assert not np.array_equal(actions[0][0, 0], actions[0][0, 1])  # environments have their own numbers
+
+
+def test_memory_is_redrawn_only_where_an_episode_begins(learning):
+    state = learning.start([3])
+    memory = learning.begin(state)
+    obs = np.zeros((1, 2, 3), np.float32)
+    seen = set()
+    for iteration in range(30):
+        _, after = learning.act(state, memory, obs, np.array([[False, True]]), iteration, uniform=False)
+        assert int(after[0, 0]) == int(memory[0, 0])
+        seen.add(int(after[0, 1]))
+    assert seen == {0, 1, 2}
+
+
+def test_warm_up_stores_without_learning(learning):
+    before = learning.start([1])
+    weights = np.asarray(before.agent.critics.params.head.joint.layers[0].weight)
+    after = learning.store(before, transition([1], 0))
+    np.testing.assert_array_equal(after.agent.critics.params.head.joint.layers[0].weight, weights)
+    assert int(after.replay.written) == 1 and int(after.tallied) == 0
+
+
+def test_acting_uses_normalised_observations(learning):
+    state = run(learning, [1])
+    memory, fresh = learning.begin(state), np.zeros((1, 2), bool)
+    obs = np.full((1, 2, 3), 0.7, np.float32)
+    action, memory = learning.act(state, memory, obs, fresh, 0, uniform=False)
+    agent, normalizer = jax.tree.map(lambda leaf: leaf[0], (state.agent, state.normalizer))
+    expected = learning.agent.act(agent, memory[0, 0], normalizer(obs[0, 0]), jax.random.key(0))
+    np.testing.assert_allclose(action[0, 0], expected, rtol=1e-4)
+    raw = dataclasses.replace(learning, normalize=False)
+    expected = learning.agent.act(agent, memory[0, 0], obs[0, 0], jax.random.key(0))
+    np.testing.assert_allclose(raw.act(state, memory, obs, fresh, 0, uniform=False)[0][0, 0], expected, rtol=1e-4)
+
+
+def test_the_update_is_compiled_once(learning):
+    from fcritic import learning as module
+
+    state = run(learning, [1])
+    traced = module._learn._cache_size()
+    for number in range(3):
+        state = learning.learn(state, transition([1], number), number)
+    assert module._learn._cache_size() == traced

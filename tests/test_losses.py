@@ -1,0 +1,173 @@
+"""The formulas against numbers worked out by hand, and the gradient against finite differences."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+from jax import vmap
+from jax.flatten_util import ravel_pytree
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic import ensembles
+from fcritic.agents.losses import actor_loss, critic_loss, encode_all, functional_critic_loss, td_target, values
+from fcritic.networks.critics import FunctionalCritic
+from fcritic.types import Transition
+
+
+class HandHead(eqx.Module):
+    """Q = code + 10 s + a, so that every number below can be checked on paper."""
+
+    scale: jax.Array
+
+    def __call__(self, code, obs, act):
+        return self.scale * (code[0] + 10.0 * obs[0] + act[0])
+
+
+CODES = jnp.array([[1.0], [2.0]])
+NEXT_ACT = jnp.array([[[0.5], [0.25]], [[-0.5], [0.0]]])  # two policies, two transitions
+BATCH = Transition(
+    obs=jnp.array([[0.0], [1.0]]),
+    act=jnp.array([[0.1], [0.2]]),
+    reward=jnp.array([1.0, 2.0]),
+    discount=jnp.array([1.0, 0.0]),  # the second transition ends its task
+    next_obs=jnp.array([[1.0], [5.0]]),
+)
+
+
+def test_the_value_on_the_product_of_policies_and_states():
+    head = HandHead(jnp.array(1.0))
+    np.testing.assert_allclose(values(head, CODES, BATCH.obs, BATCH.act), [[1.1, 11.2], [2.1, 12.2]], rtol=1e-6)
+    np.testing.assert_allclose(
+        values(head, CODES, BATCH.next_obs, NEXT_ACT), [[11.5, 51.25], [11.5, 52.0]], rtol=1e-6
+    )
+
+
+def test_the_td_target_by_hand():
+    """y = r + 0.9 * discount * Q_tar: 1 + 0.9 * 11.5 for both policies; the ended transition is its reward."""
+    target = td_target(HandHead(jnp.array(1.0)), CODES, NEXT_ACT, BATCH, 0.9)
+    np.testing.assert_allclose(target, [[11.35, 2.0], [11.35, 2.0]], rtol=1e-6)
+
+
+def test_the_critic_loss_by_hand():
+    """Errors 11.35 - 1.1, 2 - 11.2, 11.35 - 2.1, 2 - 12.2; the loss is the mean of their squares."""
+    loss, metrics = critic_loss(HandHead(jnp.array(1.0)), HandHead(jnp.array(1.0)), CODES, NEXT_ACT, BATCH, 0.9)
+    expected = np.mean(np.square([10.25, -9.2, 9.25, -10.2]))
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(metrics["critic_value"], np.mean([1.1, 11.2, 2.1, 12.2]), rtol=1e-6)
+
+
+def test_the_gradient_of_the_critic_loss_treats_the_target_as_a_constant():
+    loss = lambda head: critic_loss(head, HandHead(jnp.array(1.0)), CODES, NEXT_ACT, BATCH, 0.9)[0]
+    gradient = jax.grad(loss)(HandHead(jnp.array(1.0))).scale
+    value = np.array([1.1, 11.2, 2.1, 12.2])
+    error = np.array([10.25, -9.2, 9.25, -10.2])
+    np.testing.assert_allclose(gradient, np.mean(-2 * error * value), rtol=1e-5)
+
+
+@pytest.fixture(params=[False, True], ids=["own encoders", "shared encoder"])
+def agent(request, tiny):
+    return dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, shared=request.param))
+
+
+init = jax.jit(lambda agent, spec, key: agent.init(spec, key), static_argnums=(0, 1))
+
+
+def start(agent, spec, seed=0):
+    """A state whose output layers are not near zero, so that differences show."""
+    state = init(agent, spec, jax.random.key(seed))
+    wake = lambda tree, key: tree.at[...].set(jax.random.normal(key, tree.shape))
+    return eqx.tree_at(
+        lambda s: (
+            s.critics.params.head.joint.layers[-1].weight,
+            s.targets.joint.layers[-1].weight,
+            s.actors.params.network.layers[-1].weight,
+        ),
+        state,
+        replace_fn=lambda leaf: wake(leaf, jax.random.key(leaf.size)),
+    )
+
+
+def test_the_ensemble_loss_is_the_loop_over_critics_and_policies(agent, spec, batch):
+    """Line 12 to 15 written as Python loops over critics, actors and transitions."""
+    state, gamma = start(agent, spec), 0.97
+
+    @jax.jit
+    def squared_error(online, delayed, policy, row):
+        y = row.reward + gamma * row.discount * delayed(policy, row.next_obs, policy(row.next_obs))
+        return (y - online(policy, row.obs, row.act)) ** 2
+
+    critics, policies = state.critics.params, state.actors.params
+    total = 0.0
+    for i in range(agent.members):
+        encoder = critics.encoder if agent.encoder.shared else ensembles.member(critics.encoder, i)
+        online = FunctionalCritic(encoder, ensembles.member(critics.head, i))
+        delayed = FunctionalCritic(encoder, ensembles.member(state.targets, i))
+        errors = []
+        for j in range(agent.members):
+            policy = ensembles.member(policies, j)
+            for b in range(5):
+                row = jax.tree.map(lambda leaf, b=b: leaf[b], batch)
+                errors.append(float(squared_error(online, delayed, policy, row)))
+        total += np.mean(errors)
+    ensemble_loss = jax.jit(functional_critic_loss, static_argnums=(4, 5))
+    loss, _ = ensemble_loss(critics, state.targets, policies, batch, gamma, agent.encoder.shared)
+    np.testing.assert_allclose(loss, total, rtol=1e-4)
+
+
+def test_the_target_sees_a_changed_encoder_but_sends_it_no_gradient(agent, spec, batch):
+    state = start(agent, spec)
+    critics, policies = state.critics.params, state.actors.params
+    head = ensembles.member(state.targets, 0)
+    next_act = vmap(lambda policy: vmap(policy)(batch.next_obs))(policies)
+
+    @jax.jit
+    def target_of(encoder):
+        codes = encode_all(FunctionalCritic(encoder, critics.head), policies, agent.encoder.shared)[0]
+        return td_target(head, codes, next_act, batch, 0.99)
+
+    moved = jax.tree.map(lambda leaf: leaf + 0.1, critics.encoder)
+    assert float(jnp.abs(target_of(moved) - target_of(critics.encoder)).max()) > 1e-4
+    gradient = jax.grad(lambda encoder: target_of(encoder).sum())(critics.encoder)
+    assert all(float(jnp.abs(leaf).max()) == 0.0 for leaf in jax.tree.leaves(gradient))
+
+
+def one_pair(agent, spec):
+    state = start(agent, spec)
+    encoder = state.critics.params.encoder
+    encoder = encoder if agent.encoder.shared else ensembles.member(encoder, 0)
+    critic = FunctionalCritic(encoder, ensembles.member(state.critics.params.head, 0))
+    return ensembles.member(state.actors.params, 0), critic
+
+
+def test_the_actor_gradient_is_the_finite_difference(tiny, spec, batch):
+    """In float64, along random directions in the space of all policy parameters."""
+    with jax.enable_x64(True):
+        policy, critic, obs = jax.tree.map(
+            lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (*one_pair(tiny, spec), batch.obs)
+        )
+        loss = jax.jit(lambda p: actor_loss(p, critic, obs, 1.0))
+        gradient = jax.jit(jax.grad(loss))(policy)
+        flat, restore = ravel_pytree(policy)
+        slope, _ = ravel_pytree(gradient)
+        for seed in range(3):
+            direction = jax.random.normal(jax.random.key(seed), flat.shape, jnp.float64)
+            difference = (loss(restore(flat + 1e-6 * direction)) - loss(restore(flat - 1e-6 * direction))) / 2e-6
+            np.testing.assert_allclose(jnp.vdot(slope, direction), difference, rtol=1e-6)
+
+
+def test_the_actor_gradient_is_the_sum_of_its_two_terms(tiny, spec, batch):
+    policy, critic = one_pair(tiny, spec)
+
+    def loss(acting, encoded):
+        code = critic.encode(encoded)
+        return -jnp.mean(vmap(lambda s: critic.value(code, s, acting(s)))(batch.obs))
+
+    first, second = jax.jit(jax.grad(loss, argnums=(0, 1)))(policy, policy)
+    size = lambda tree: float(sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(tree)))
+    assert size(first) > 1e-3 and size(second) > 1e-3
+    for weight in (1.0, 0.0, 0.25):
+        gradient = jax.jit(jax.grad(actor_loss), static_argnums=3)(policy, critic, batch.obs, weight)
+        expected = jax.tree.map(lambda a, b, weight=weight: a + weight * b, first, second)
+        jax.tree.map(lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-3, atol=1e-6), gradient, expected)

@@ -1,0 +1,186 @@
+"""Networks against NumPy and against the properties that the method rests on."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+from jax import vmap
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic import ensembles
+from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.networks.critics import FunctionalCritic, ValueHead
+from fcritic.networks.mlp import MLP, Linear
+from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.transformer import Block
+
+KEY = jax.random.key(0)
+
+
+def test_a_linear_layer_adds_up_its_parts():
+    layer = Linear(5, 3, key=KEY)
+    layer = eqx.tree_at(lambda y: y.bias, layer, jnp.array([1.0, 2.0, 3.0]))
+    parts = jnp.array([1.0, -2.0]), jnp.array([0.5, 0.0, 4.0])
+    expected = np.concatenate(parts) @ np.asarray(layer.weight) + np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(layer(*parts), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="hold 2 numbers, the layer takes 5"):
+        layer(parts[0])
+
+
+def test_an_mlp_with_layer_norm_is_what_numpy_computes():
+    network = MLP(3, (4, 5), 2, key=KEY, layer_norm=True, last_scale=None)
+    x = np.array([0.3, -1.0, 2.0], np.float32)
+    value = x
+    for layer in network.layers[:-1]:
+        value = value @ np.asarray(layer.weight)
+        value = (value - value.mean()) / np.sqrt(value.var() + 1e-5)
+        value = np.maximum(value, 0)
+    np.testing.assert_allclose(
+        network(jnp.asarray(x)), value @ np.asarray(network.layers[-1].weight), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_hidden_activations_end_with_the_action():
+    policy = DeterministicPolicy(3, (8, 6), 2, key=KEY, last_scale=1.0)
+    obs = jnp.array([1.0, 2.0, -1.0])
+    layers = policy.activations(obs)
+    assert [layer.shape for layer in layers] == [(8,), (6,), (2,)]
+    assert all((layer >= 0).all() for layer in layers[:-1])
+    np.testing.assert_array_equal(layers[-1], policy(obs))
+    assert (jnp.abs(policy(100 * obs)) <= 1).all()
+
+
+def test_a_block_attends_as_written_out_in_numpy():
+    block = Block(4, 1, key=KEY)
+    tokens = np.asarray(jax.random.normal(KEY, (3, 4)))
+
+    def normed(x):
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+    weight = lambda layer: np.asarray(layer.weight)
+    seen = normed(tokens)
+    query, key, value = (seen @ weight(layer) for layer in (block.query, block.key, block.value))
+    scores = np.exp(query @ key.T / 2.0)
+    mixed = (scores / scores.sum(-1, keepdims=True)) @ value
+    middle = tokens + mixed @ weight(block.output)
+    expected = middle + np.maximum(normed(middle) @ weight(block.expand), 0) @ weight(block.contract)
+    np.testing.assert_allclose(block(jnp.asarray(tokens)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_keeping_the_first_token_gives_the_same_first_token():
+    block = Block(8, 2, key=KEY)
+    tokens = jax.random.normal(KEY, (5, 8))
+    np.testing.assert_allclose(block(tokens, keep=1), block(tokens)[:1], rtol=1e-5, atol=1e-6)
+
+
+def make_policy(last_scale=1.0, key=KEY):
+    return DeterministicPolicy(3, (8, 6), 2, key=key, last_scale=last_scale)
+
+
+def make_encoder(**changes):
+    config = EncoderConfig(probes=5, depth=2, code=4, width=8, heads=2)
+    return dataclasses.replace(config, **changes).build(3, (8, 6, 2), jax.random.key(1))
+
+
+def permuted(policy, layer, order):
+    """The same function with the neurons of one hidden layer in another order."""
+    here, after = policy.network.layers[layer], policy.network.layers[layer + 1]
+    return eqx.tree_at(
+        lambda p: (
+            p.network.layers[layer].weight,
+            p.network.layers[layer].bias,
+            p.network.layers[layer + 1].weight,
+        ),
+        policy,
+        (here.weight[:, order], here.bias[order], after.weight[order]),
+    )
+
+
+def test_the_code_does_not_depend_on_the_order_of_hidden_neurons():
+    policy, encoder = make_policy(), make_encoder()
+    policy = eqx.tree_at(lambda p: p.network.layers[1].bias, policy, jnp.linspace(-1, 1, 6))
+    swapped = permuted(policy, 1, jnp.array([3, 0, 5, 1, 4, 2]))
+    obs = jnp.array([0.4, -0.2, 1.0])
+    assert not jnp.allclose(policy.activations(obs)[1], swapped.activations(obs)[1])
+    np.testing.assert_allclose(policy(obs), swapped(obs), rtol=1e-5)
+    np.testing.assert_allclose(encoder(policy), encoder(swapped), rtol=1e-4, atol=1e-5)
+
+
+def test_the_code_does_depend_on_the_order_of_actions():
+    policy, encoder = make_policy(), make_encoder()
+    last = policy.network.layers[-1]
+    swapped = eqx.tree_at(lambda p: p.network.layers[-1].weight, policy, last.weight[:, ::-1])
+    assert not jnp.allclose(encoder(policy), encoder(swapped), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [({}, (6 + 2, 8)), ({"tokens": "probes"}, (5, 8)), ({"layers": (-3, -2)}, (8 + 6, 8))],
+)
+def test_tokens_are_neurons_or_probes(changes, shape):
+    encoder = make_encoder(**changes)
+    assert encoder.sequence(make_policy()).shape == shape
+    assert encoder.config.token_count((8, 6, 2)) == shape[0]
+    assert encoder(make_policy()).shape == (4,)
+
+
+def test_a_neuron_token_is_its_values_on_the_probes():
+    encoder, policy = make_encoder(), make_policy()
+    action = np.stack([np.asarray(policy(probe)) for probe in encoder.probes])
+    token = action[:, 1] @ np.asarray(encoder.project.weight) + np.asarray(encoder.places[1][1])
+    np.testing.assert_allclose(encoder.sequence(policy)[6 + 1], token, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_probes_learn_unless_frozen(trainable):
+    encoder = make_encoder(train_probes=trainable)
+    gradient = jax.grad(lambda e: e(make_policy()).sum())(encoder)
+    assert bool(jnp.abs(gradient.probes).max() > 0) == trainable
+    assert jnp.abs(gradient.project.weight).max() > 0
+
+
+def test_without_layers_the_tokens_are_averaged():
+    encoder = make_encoder(depth=0)
+    assert encoder(make_policy()).shape == (4,)
+    assert not jnp.allclose(encoder(make_policy()), encoder(make_policy(key=jax.random.key(9))))
+
+
+def make_critic():
+    head = ValueHead(
+        3, 2, 4, 5, state_action_hidden=(7,), joint_hidden=(6,), layer_norm=True, key=jax.random.key(2)
+    )
+    head = eqx.tree_at(lambda h: h.joint.layers[-1].weight, head, jnp.ones((6, 1)))
+    return FunctionalCritic(make_encoder(), head)
+
+
+def test_a_critic_is_the_joint_encoder_of_two_codes():
+    critic, policy = make_critic(), make_policy()
+    obs, act = jnp.array([1.0, 0.0, -1.0]), jnp.array([0.2, -0.3])
+    joined = jnp.concatenate([critic.encoder(policy), critic.head.state_action(jnp.concatenate([obs, act]))])
+    np.testing.assert_allclose(critic(policy, obs, act), critic.head.joint(joined)[0], rtol=1e-5)
+    np.testing.assert_allclose(critic(policy, obs, act), critic.value(critic.encode(policy), obs, act))
+
+
+def test_a_critic_tells_policies_apart():
+    critic, obs, act = make_critic(), jnp.ones(3), jnp.zeros(2)
+    values = [float(critic(make_policy(key=jax.random.key(i)), obs, act)) for i in range(4)]
+    assert len({round(value, 5) for value in values}) == 4
+
+
+def test_members_of_a_stack_differ_and_match_a_loop():
+    make = lambda key: make_policy(key=key)
+    stack = ensembles.stack(make, 3, KEY)
+    assert ensembles.size(stack) == 3
+    obs = jnp.array([0.1, 0.2, 0.3])
+    together = vmap(lambda policy: policy(obs))(stack)
+    alone = jnp.stack([make(key)(obs) for key in jax.random.split(KEY, 3)])
+    np.testing.assert_allclose(together, alone, rtol=1e-6)
+    assert len({float(action) for action in together[:, 0]}) == 3
+    np.testing.assert_allclose(ensembles.member(stack, 1)(obs), alone[1], rtol=1e-6)
+
+
+def test_every_leaf_is_an_array():
+    for tree in (make_policy(), make_critic()):
+        assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,102 @@
+"""Every recipe learns every probe: values and actions with known answers, all probes at once.
+
+The probes run as the seeds of one training, so that a recipe is compiled once. Sizes are shrunk, the
+switches that make the recipe what it is stay.
+"""
+
+import dataclasses
+
+import jax
+from jax import vmap
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic import ensembles, envs
+from fcritic.agents.losses import encode_all
+from fcritic.agents.recipes import RECIPES, find_recipe
+from fcritic.envs.probes import PROBES, ProbeEnv
+from fcritic.learning import Learning
+
+DISCOUNT = 0.8
+
+
+def shrunk(recipe: str):
+    """The recipe with networks that train in seconds."""
+    agent = find_recipe(recipe)
+    encoder = dataclasses.replace(agent.encoder, probes=8, depth=1, width=16, code=8)
+    return dataclasses.replace(
+        agent,
+        members=2,
+        batch_size=32,
+        discount=DISCOUNT,
+        learning_rate=3e-3,
+        encoder_learning_rate=None,
+        tau=0.05,
+        encoder=encoder,
+        actor_hidden=(16, 16),
+        state_action_hidden=(16,),
+        state_action_code=8,
+        joint_hidden=(16,),
+    )
+
+
+def train(agent, iterations=900, warm=100):
+    vector = envs.VectorEnv([[ProbeEnv(name, seed=0), ProbeEnv(name, seed=1)] for name in PROBES])
+    learning = Learning(agent, vector.spec, envs=2, capacity=2000, normalize=False, recency=8.0)
+    state = learning.start(list(range(len(PROBES))))
+    memory = learning.begin(state)
+    for iteration in range(iterations):
+        actions, memory = learning.act(state, memory, vector.obs, vector.fresh, iteration, iteration < warm)
+        step, _ = vector.step(np.asarray(actions))
+        state = learning.store(state, step) if iteration < warm else learning.learn(state, step, iteration)
+    return jax.tree.map(np.asarray, state.agent)
+
+
+def shown(name: str) -> list[np.ndarray]:
+    """Every observation that a probe can show before its end."""
+    env, seen = ProbeEnv(name, seed=0), {}
+    for _ in range(20):
+        obs, last = env.reset(), False
+        while not last:
+            seen[float(obs[0])] = obs
+            obs, _, _, last = env.step(np.zeros(1, np.float32))
+    return list(seen.values())
+
+
+def critic_values(agent, learned, obs, act):
+    """Q_i(pi_i, obs, act) of every pair."""
+    critics, policies = learned.critics.params, learned.actors.params
+    if agent.functional:
+        codes = encode_all(critics, policies, agent.encoder.shared)[
+            jnp.arange(agent.members), jnp.arange(agent.members)
+        ]
+    else:
+        codes = jnp.zeros((agent.members, 0))
+    return vmap(lambda head, code: head(code, obs, act))(critics.head, codes)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_learns_every_probe(recipe):
+    agent = shrunk(recipe)
+    learned_all = train(agent)
+    for index, name in enumerate(PROBES):
+        learned = jax.tree.map(lambda leaf, index=index: jnp.asarray(leaf[index]), learned_all)
+        env = ProbeEnv(name, seed=0)
+        for obs in shown(name):
+            actions = np.asarray(vmap(lambda policy, obs=obs: policy(jnp.asarray(obs)))(learned.actors.params))
+            for member, action in enumerate(actions):
+                reward = lambda act, env=env, obs=obs: env.probe.reward(float(obs[0]), float(act[0]))
+                assert reward(env.best_policy(obs)) - reward(action) < 0.1, (name, obs, member, action)
+                policy = ensembles.member(learned.actors.params, member)
+                truth = env.action_value(
+                    lambda o, policy=policy: np.asarray(policy(jnp.asarray(o))), obs, action, DISCOUNT
+                )
+                guess = critic_values(agent, learned, jnp.asarray(obs), jnp.asarray(action))[member]
+                assert abs(float(guess) - truth) < 0.15 + 0.05 * abs(truth), (
+                    name,
+                    obs,
+                    member,
+                    float(guess),
+                    truth,
+                )

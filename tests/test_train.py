@@ -1,0 +1,149 @@
+"""The loop as a whole: exact continuation, accounting, evaluation, and what a run directory holds."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from fcritic import checkpoint, envs
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+from fcritic.evaluate import Evaluation, Evaluator
+from fcritic.logs import read_rows
+from fcritic.runs import RunDirectory
+from fcritic.saving import load_policies
+from fcritic.train import Interrupted, Training, train
+
+
+@pytest.fixture
+def config(tiny):
+    """Two seeds with two environments each on a real task, a few dozen updates long."""
+    return TrainConfig(
+        agent=tiny,
+        task="cartpole-swingup",
+        action_repeat=20,  # episodes of 50 steps, so that several end
+        envs=2,
+        seeds=2,
+        seed=3,
+        steps=4800,  # 120 iterations of 40 frames
+        warmup=800,
+        replay=60,  # wraps around
+        eval_every=2000,
+        log_every=400,
+        save_every=2400,
+    )
+
+
+def everything(run: RunDirectory) -> dict[str, np.ndarray]:
+    """All arrays of the newest checkpoint."""
+    groups, facts = checkpoint.load(run.latest_checkpoint())
+    arrays = {f"{group}/{name}": value for group, parts in groups.items() for name, value in parts.items()}
+    return arrays | {"facts": np.array([facts["iteration"], facts["log_position"]])}
+
+
+def stop_after(iterations: int, config, out) -> None:
+    """Trains until a signal arrives in the middle."""
+    with RunDirectory.create_or_open(out, config.to_json(), "test") as run:
+        training = Training(config, run, quiet=True)
+        advance = training._iterate
+
+        def iterate():
+            advance()
+            if training.progress.iteration == iterations:
+                training.stop_signal = 15
+
+        training._iterate = iterate
+        with pytest.raises(Interrupted):
+            training.run()
+
+
+def test_a_stopped_and_continued_training_is_the_uninterrupted_one(config, tmp_path):
+    """Bit for bit: parameters, optimiser, replay, keys, simulators in mid-episode, counters and metrics."""
+    whole = train(config, tmp_path / "whole", quiet=True)
+    for stop in (7, 93):  # in the warm-up; in mid-episode, after the ring has wrapped
+        stop_after(stop, config, tmp_path / "parts")
+    parts = train(config, tmp_path / "parts", quiet=True)
+    expected, found = everything(whole), everything(parts)
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name], err_msg=name)
+    assert whole.metrics_path.read_bytes() == parts.metrics_path.read_bytes()
+
+
+def test_rows_tell_frames_and_kinds(config, tmp_path):
+    run = train(config, tmp_path / "run", command="fcritic train --example", quiet=True)
+    rows = read_rows(run.metrics_path)
+    assert {row["seed"] for row in rows} == {3, 4}
+    evaluations = [row for row in rows if row["kind"] == "evaluation" and row["seed"] == 3]
+    assert [row["env_steps"] for row in evaluations] == [2000, 4000, 4800]
+    assert all(len(row["actors"]) == 3 for row in evaluations)
+    episodes = [row for row in rows if row["kind"] == "episode" and row["seed"] == 4]
+    assert [row["env_steps"] for row in episodes] == [2000, 2000, 4000, 4000]  # 50 actions of 20 frames, twice
+    assert all(row["length"] == 50 for row in episodes)
+    losses = [row for row in rows if row["kind"] == "train" and row["seed"] == 3]
+    assert [row["env_steps"] for row in losses] == list(range(1200, 4801, 400))
+    assert [row["actor_updates"] for row in losses[:2]] == [10, 20]
+    assert all(np.isfinite(row["critic_loss"]) for row in losses)
+    assert "fcritic train --example" in (run.path / "command.txt").read_text()
+    assert json.loads((run.path / "versions.json").read_text())["jax"]
+    assert list((run.path / "tensorboard").glob("seed-*/events*"))
+
+
+def test_a_longer_run_continues_a_shorter_one_and_another_config_is_refused(config, tmp_path):
+    out = tmp_path / "run"
+    train(config, out, quiet=True)
+    longer = train(dataclasses.replace(config, steps=5200), out, quiet=True)
+    assert longer.latest_checkpoint().name == "step-000000005200"
+    before = sorted(path.name for path in longer.checkpoints.iterdir())
+    with pytest.raises(UsageError, match="envs was 2, now 1"):
+        train(dataclasses.replace(config, envs=1), out, quiet=True)
+    assert sorted(path.name for path in longer.checkpoints.iterdir()) == before
+
+
+def test_a_saved_policy_acts_as_it_did(config, tmp_path):
+    """Evaluating a checkpoint gives the numbers of the evaluation that training made at the same frame."""
+    run = train(config, tmp_path / "run", quiet=True)
+    last = [row for row in read_rows(run.metrics_path) if row["kind"] == "evaluation"][-2:]
+    policies, normalizer, facts = load_policies(config, run.latest_checkpoint())
+    again = Evaluator(config, 1).evaluate(policies, normalizer, str(facts["env_steps"]))
+    assert [row["actors"] for row in last] == [result.actors.tolist() for result in again]
+
+
+def test_evaluation_is_repeatable_and_on_episodes_of_its_own(config, tmp_path):
+    run = train(dataclasses.replace(config, steps=1200), tmp_path / "run", quiet=True)
+    policies, normalizer, _ = load_policies(config, run.latest_checkpoint())
+    evaluator = Evaluator(config, 2)
+    one, other, again = (evaluator.evaluate(policies, normalizer, salt)[0].returns for salt in ("a", "b", "a"))
+    np.testing.assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+    assert one.shape == (3, 2)
+    train_seeds = {seed for row in envs.copy_seeds([3, 4], 6, "train") for seed in row}
+    assert not train_seeds & {seed for row in envs.copy_seeds([3, 4], 6, "evaluation a") for seed in row}
+
+
+def test_mean_and_best_actor_by_hand():
+    result = Evaluation(np.array([[1.0, 3.0], [10.0, 20.0]]))
+    assert result.actors.tolist() == [2.0, 15.0]
+    assert (result.mean_actor, result.best_actor) == (8.5, 15.0)
+    assert result.to_json()["best_actor_index"] == 1
+
+
+def test_an_unusable_task_leaves_nothing_behind(config, tmp_path):
+    with pytest.raises(UsageError, match="did you mean"):
+        train(dataclasses.replace(config, task="cartpol-swingup"), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_configs_survive_json(config):
+    again = TrainConfig.from_json(json.loads(json.dumps(config.to_json())))
+    assert again == config and hash(again) == hash(config)
+    with pytest.raises(UsageError, match=r"unknown field agent\.taux; did you mean tau"):
+        data = config.to_json()
+        TrainConfig.from_json(data | {"agent": data["agent"] | {"taux": 1}})
+
+
+def test_frames_are_summed_over_environments_and_repeats(config):
+    assert (config.frames_per_iteration, config.iterations, config.warmup_iterations) == (40, 120, 20)
+    assert config.updates_per_frame == (3 / 40, 1 / 40)
+    assert dataclasses.replace(config, steps=4801).iterations == 121
