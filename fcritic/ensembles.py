@@ -4,14 +4,27 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
+import numpy as np
 
 Tree = TypeVar("Tree")
 
 
 def stack(make: Callable[[PRNGKeyArray], Tree], count: int, key: PRNGKeyArray) -> Tree:
     """`count` members, each made from its own key, along a new leading axis."""
-    return jax.vmap(make)(jax.random.split(key, count))
+    return stack_all([make(member_key) for member_key in jax.random.split(key, count)])
+
+
+def stack_all(members: list[Tree]) -> Tree:
+    """Members along a new leading axis. Real arrays are joined on the host, where nothing is compiled."""
+
+    def join(*leaves: Array) -> Array:
+        if isinstance(leaves[0], jax.core.Tracer) or jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
+            return jnp.stack(leaves)
+        return jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves]))
+
+    return jax.tree.map(join, *members)
 
 
 def member(tree: Tree, index: int | Int[Array, "..."]) -> Tree:

@@ -14,7 +14,7 @@ from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from fcritic import replay
+from fcritic import ensembles, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
@@ -56,7 +56,26 @@ class Learning:
 
     def start(self, seeds: list[int]) -> TrainState:
         """A state for these seed numbers; a seed is the same whatever others run beside it."""
-        return _start(self, jnp.asarray(seeds, jnp.uint32))
+        keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
+        agent = ensembles.stack_all([self.agent.init(self.spec, init_key) for init_key, _ in keys])
+        normalizer = ensembles.stack_all([Normalizer.identity(self.spec.obs_dim) for _ in seeds])
+        ring = replay.empty(self.spec, self.envs, self.capacity)
+        rows = jax.tree.map(lambda leaf: jnp.zeros((len(seeds), *leaf.shape), leaf.dtype), ring.rows)
+        streams = jnp.stack([stream_key for _, stream_key in keys])
+        tally = {name: jnp.zeros(len(seeds)) for name in self._metric_names()}
+        return TrainState(agent, normalizer, Replay(rows, ring.written), streams, tally, jnp.zeros((), jnp.int32))
+
+    def _metric_names(self) -> list[str]:
+        """What an update reports, found out without running one."""
+
+        def one_update() -> Metrics:
+            key = jax.random.key(0)
+            ring = replay.empty(self.spec, 1, 1)
+            shape = (self.agent.batches_per_iteration, self.agent.batch_size)
+            state = self.agent.init(self.spec, key)
+            return update(self.agent, state, replay.sample(ring, shape, key), key)[1]
+
+        return list(jax.eval_shape(one_update))
 
     def begin(self, state: TrainState) -> Any:
         """Memories for all environments, to be redrawn where an episode begins."""
@@ -80,28 +99,6 @@ def over_seeds(function):
     """vmap over the seeds of a `TrainState`, whose ring cursor and tally count are common to all."""
     axes = TrainState(0, 0, Replay(0, None), 0, 0, None)
     return lambda state, *rest: vmap(function, in_axes=(axes, *[0] * len(rest)), out_axes=axes)(state, *rest)
-
-
-@partial(jax.jit, static_argnums=0)
-def _start(learning: Learning, seeds: Int[Array, " seeds"]) -> TrainState:
-    def one(seed: Int[Array, ""]) -> TrainState:
-        init_key, stream_key = jax.random.split(jax.random.key(seed))
-        agent = learning.agent.init(learning.spec, init_key)
-        ring = replay.empty(learning.spec, learning.envs, learning.capacity)
-        normalizer = Normalizer.identity(learning.spec.obs_dim)
-        names = jax.eval_shape(lambda: _metrics(learning, agent, stream_key))
-        tally = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), names)
-        return TrainState(agent, normalizer, ring, stream_key, tally, jnp.zeros((), jnp.int32))
-
-    return vmap(one, out_axes=TrainState(0, 0, Replay(0, None), 0, 0, None))(seeds)
-
-
-def _metrics(learning: Learning, agent_state: Any, key: PRNGKeyArray) -> Metrics:
-    """The metrics of one update, used for their names only."""
-    spec, agent = learning.spec, learning.agent
-    ring = replay.empty(spec, 1, 1)
-    batches = replay.sample(ring, (agent.batches_per_iteration, agent.batch_size), key)
-    return update(agent, agent_state, batches, key)[1]
 
 
 @partial(jax.jit, static_argnums=0)

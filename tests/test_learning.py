@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -109,7 +110,7 @@ def test_warm_up_stores_without_learning(learning):
 def test_acting_uses_normalised_observations(learning):
     state = run(learning, [1])
     memory, fresh = learning.begin(state), np.zeros((1, 2), bool)
-    obs = np.full((1, 2, 3), 0.7, np.float32)
+    obs = jnp.full((1, 2, 3), 0.7)
     action, memory = learning.act(state, memory, obs, fresh, 0, uniform=False)
     agent, normalizer = jax.tree.map(lambda leaf: leaf[0], (state.agent, state.normalizer))
     expected = learning.agent.act(agent, memory[0, 0], normalizer(obs[0, 0]), jax.random.key(0))

@@ -71,12 +71,9 @@ def agent(request, tiny):
     return dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, shared=request.param))
 
 
-init = jax.jit(lambda agent, spec, key: agent.init(spec, key), static_argnums=(0, 1))
-
-
 def start(agent, spec, seed=0):
     """A state whose output layers are not near zero, so that differences show."""
-    state = init(agent, spec, jax.random.key(seed))
+    state = agent.init(spec, jax.random.key(seed))
     wake = lambda tree, key: tree.at[...].set(jax.random.normal(key, tree.shape))
     return eqx.tree_at(
         lambda s: (

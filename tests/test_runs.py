@@ -137,7 +137,7 @@ HOLD = """
     from fcritic.runs import RunDirectory
     run = RunDirectory.create_or_open(sys.argv[1], {"a": 1}, "hold")
     worker = os.fork() if "fork" in sys.argv else 1
-    print(worker, flush=True)
+    os.write(1, f"{worker}\\n".encode())  # at once, so that two processes do not mix their lines
     time.sleep(60)
     """
 

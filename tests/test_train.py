@@ -145,5 +145,5 @@ def test_configs_survive_json(config):
 
 def test_frames_are_summed_over_environments_and_repeats(config):
     assert (config.frames_per_iteration, config.iterations, config.warmup_iterations) == (40, 120, 20)
-    assert config.updates_per_frame == (3 / 40, 1 / 40)
+    assert config.updates_per_frame == pytest.approx((3 / 40, 1 / 40))
     assert dataclasses.replace(config, steps=4801).iterations == 121

@@ -25,7 +25,7 @@ class Learner(eqx.Module):
     @staticmethod
     def start(params: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """Parameters that have not been trained yet."""
-        return Learner(params, optimiser.init(params))
+        return Learner(params, jax.jit(optimiser.init)(params))
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""

@@ -168,26 +168,17 @@ class FAC(AbstractAgent[FACState]):
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Every row of Table `tab:hyperparams`, and what the text adds to it."""
+        names = (
+            "learning_rate batch_size discount tau critic_steps cycles actor_hidden state_action_hidden "
+            "state_action_code joint_hidden layer_norm functional second_term pairing neighbours"
+        )
         return {
             "critics": self.members,
             "actors": self.members,
             "optimizer": "adam",
-            "learning_rate": self.learning_rate,
-            "encoder_learning_rate": self._encoder_rate,
-            "batch_size": self.batch_size,
-            "discount": self.discount,
-            "tau": self.tau,
-            "critic_steps": self.critic_steps,
-            "cycles": self.cycles,
-            "actor_hidden": self.actor_hidden,
-            "state_action_hidden": self.state_action_hidden,
-            "joint_hidden": self.joint_hidden,
-            "state_action_code": self.state_action_code,
-            **(self.encoder.describe((*self.actor_hidden, spec.act_dim)) if self.functional else {}),
             "activation": "relu",
-            "layer_norm": self.layer_norm,
-            "second_term": self.second_term,
-            "neighbours": self.neighbours,
+            **{name: getattr(self, name) for name in names.split()},
+            **(self.encoder.describe((*self.actor_hidden, spec.act_dim)) if self.functional else {}),
         }
 
     def parts(self, state: FACState) -> dict[str, Any]:

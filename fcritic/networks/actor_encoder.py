@@ -6,7 +6,6 @@ form a table (probes, neurons); either its columns or its rows become the tokens
 
 from collections.abc import Sequence
 import dataclasses
-from functools import partial
 from typing import Any, Literal
 
 import equinox as eqx
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError
+from fcritic.networks.initial import normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
 from fcritic.networks.transformer import Block
@@ -101,8 +101,8 @@ class ActorEncoder(eqx.Module):
     def __init__(self, config: EncoderConfig, obs_dim: int, layer_widths: Sequence[int], *, key: PRNGKeyArray):
         probe_key, project_key, place_key, summary_key, block_key, read_key = jax.random.split(key, 6)
         self.config = config
-        draw = jax.random.normal if config.probe_init == "normal" else partial(jax.random.uniform, minval=-1)
-        self.probes = config.probe_scale * draw(probe_key, (config.probes, obs_dim))
+        draw = normal if config.probe_init == "normal" else uniform
+        self.probes = draw(probe_key, (config.probes, obs_dim), config.probe_scale)
         read_widths = [layer_widths[layer] for layer in config.layers]
         # A probe token also sees the probe itself, otherwise it could not tell at which state it looks.
         token_width = config.probes if config.tokens == "neurons" else sum(read_widths) + obs_dim
@@ -112,10 +112,8 @@ class ActorEncoder(eqx.Module):
             is_action = [layer % len(layer_widths) == len(layer_widths) - 1 for layer in config.layers]
             rows = [width if action else 1 for width, action in zip(read_widths, is_action, strict=True)]
             keys = jax.random.split(place_key, len(rows))
-            self.places = tuple(
-                0.1 * jax.random.normal(k, (n, config.width)) for n, k in zip(rows, keys, strict=True)
-            )
-        self.summary = 0.1 * jax.random.normal(summary_key, (config.width,))
+            self.places = tuple(normal(k, (n, config.width), 0.1) for n, k in zip(rows, keys, strict=True))
+        self.summary = normal(summary_key, (config.width,), 0.1)
         block_keys = jax.random.split(block_key, config.depth)
         self.blocks = tuple(Block(config.width, config.heads, key=k) for k in block_keys)
         self.norm = eqx.nn.LayerNorm(config.width)

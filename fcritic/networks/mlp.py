@@ -8,7 +8,10 @@ from collections.abc import Sequence
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from fcritic.networks.initial import uniform
 
 
 class Linear(eqx.Module):
@@ -20,8 +23,8 @@ class Linear(eqx.Module):
     def __init__(self, in_width: int, out_width: int, *, key: PRNGKeyArray, scale: float | None = None):
         """Weights U(-scale, scale), by default 1/sqrt(in_width); biases zero."""
         scale = in_width**-0.5 if scale is None else scale
-        self.weight = jax.random.uniform(key, (in_width, out_width), minval=-scale, maxval=scale)
-        self.bias = jax.numpy.zeros(out_width)
+        self.weight = uniform(key, (in_width, out_width), scale)
+        self.bias = jnp.zeros(out_width)
 
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " out"]:
         """The image of the concatenated parts, without concatenating them."""
