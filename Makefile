@@ -21,8 +21,8 @@ $(VENV)/installed-tests: $(VENV)/installed
 	@touch $@
 
 train: install
-	$(BIN)/fcritic train --recipe fac-small --task cartpole-swingup --action-repeat 4 --steps 50000 \
-	  --warmup 2000 --eval-every 10000 --out $(RUN)
+	$(BIN)/fcritic train --recipe fac-small --task cartpole-swingup --action-repeat 4 --steps 56000 \
+	  --warmup 2000 --eval-every 8000 --out $(RUN)
 	$(BIN)/fcritic plot $(RUN)
 
 test: $(VENV)/installed-tests

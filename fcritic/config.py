@@ -56,6 +56,8 @@ class TrainConfig:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
         require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
         require_at_least(0, warmup=self.warmup, seed=self.seed)
+        if self.seed + self.seeds > 2**32:
+            raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
 
     @property
     def frames_per_iteration(self) -> int:
@@ -91,7 +93,7 @@ class TrainConfig:
     def from_json(data: dict[str, Any]) -> "TrainConfig":
         """The config of a run directory; unknown fields are refused, missing ones have their defaults."""
         algorithm = data.get("algorithm")
-        if algorithm not in ALGORITHMS:
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise UsageError(f"config.json names an unknown algorithm '{algorithm}'; update fcritic")
         fields = {name: value for name, value in data.items() if name not in ("algorithm", "agent")}
         agent = _from_json(ALGORITHMS[algorithm], data.get("agent"), "agent.")
@@ -107,7 +109,7 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         if name not in hints:
             raise UsageError(f"config.json: unknown field {prefix}{name}{did_you_mean(name, hints)}")
         hint = hints[name]
-        if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        if dataclasses.is_dataclass(hint) and hint is not AbstractAgent:
             value = _from_json(hint, value, f"{prefix}{name}.")
         values[name] = tuple(value) if isinstance(value, list) else value
     try:

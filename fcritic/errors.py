@@ -6,6 +6,7 @@ Faults of an environment are another kind: nothing in the command line is wrong,
 from collections.abc import Iterable
 import difflib
 import errno
+import math
 from os import PathLike
 
 
@@ -22,9 +23,9 @@ class CheckpointError(UsageError):
 
 
 def require_at_least(low: float, **options: float) -> None:
-    """Refuses numbers that are too small, by the name of their option."""
+    """Refuses numbers that are too small or not finite, by the name of their option."""
     for name, value in options.items():
-        if not value >= low:  # also refuses NaN
+        if not low <= value < math.inf:  # also refuses NaN
             raise UsageError(f"--{name.replace('_', '-')} must be at least {low:g}, not {value:g}")
 
 

@@ -17,7 +17,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 def learning_curves(runs: list[Curves], out: Path) -> None:
     """Evaluation return against frames: one thin line per seed, one strong line for their mean."""
-    if out.suffix not in FORMATS:
+    if out.suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     for index, run in enumerate(runs):

@@ -79,8 +79,9 @@ class FAC(AbstractAgent[FACState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        widths = (*self.actor_hidden, *self.state_action_hidden, *self.joint_hidden, self.state_action_code)
-        require_at_least(1, members=self.members, layer_width=min(widths))
+        require_at_least(1, members=self.members, state_action_code=self.state_action_code)
+        for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
+            require_at_least(1, **{name: min(getattr(self, name), default=1)})
         require_at_least(0, learning_rate=self.learning_rate, encoder_learning_rate=self._encoder_rate)
         if not self.functional and (self.pairing, self.neighbours) != ("fixed", "none"):
             raise UsageError("plain critics know only their own actor; leave --pairing and --neighbours alone")

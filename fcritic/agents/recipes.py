@@ -15,6 +15,7 @@ SMALL = FAC(
     joint_hidden=(64, 64),
     learning_rate=1e-3,
     batch_size=128,
+    critic_steps=2,
     encoder=EncoderConfig(probes=32, depth=1, code=32, width=32, shared=True),
 )
 
