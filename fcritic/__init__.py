@@ -1,1 +1,27 @@
-"""Functional critics for off-policy actor-critic: Q(policy, state, action)."""
+"""Functional critics for off-policy actor-critic: Q(policy, state, action).
+
+The names below are the library. They are imported when first used, so that `fcritic --help` need not wait.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "FAC": "fcritic.agents.fac",
+    "find_recipe": "fcritic.agents.recipes",
+    "TrainConfig": "fcritic.config",
+    "EncoderConfig": "fcritic.networks.actor_encoder",
+    "FunctionalCritic": "fcritic.networks.critics",
+    "ValueHead": "fcritic.networks.critics",
+    "DeterministicPolicy": "fcritic.networks.policies",
+    "Policy": "fcritic.networks.policies",
+    "UsageError": "fcritic.errors",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fcritic' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -25,6 +25,9 @@ class Scripted(envs.AbstractEnv):
         self.count, self.episode = 0, self.episode + 1
         return np.array([0, np.inf]) if self.wrong == "reset" else self.obs()
 
+    def reseed(self, seed):
+        self.episode = -1
+
     def step(self, action):
         self.count += 1
         obs, reward = self.obs(), float(action[0]) + self.count
@@ -209,3 +212,17 @@ def test_numbers_of_seeds_and_environments_are_checked():
     for seeds, count in [([], 1), ([0], 0), ([-1], 1)]:
         with pytest.raises(UsageError):
             envs.make_vector("probe-both", seeds=seeds, envs=count)
+
+
+@pytest.mark.parametrize("task", ["cartpole-swingup", "finger-turn_easy", "Pendulum-v1", "probe-both"])
+def test_restarting_with_seeds_is_building_with_them(task):
+    """Whatever happened before; finger-turn_easy also draws its target when an episode begins."""
+    used = envs.make_vector(task, seeds=[0, 1], envs=2)
+    for act in actions(used, 5):
+        used.step(act)
+    used.restart(envs.copy_seeds([7, 8], 2, "again"))
+    built = envs.make_vector(task, seeds=[7, 8], envs=2, salt="again")
+    np.testing.assert_array_equal(used.obs, built.obs)
+    assert used.fresh.all() and used.steps == 0
+    for act in actions(built, 5, seed=1):
+        assert_same(arrays(*used.step(act)), arrays(*built.step(act)))

@@ -178,6 +178,7 @@ class FAC(AbstractAgent[FACState]):
             "actors": self.members,
             "optimizer": "adam",
             "activation": "relu",
+            "encoder_learning_rate": self._encoder_rate,
             **{name: getattr(self, name) for name in names.split()},
             **(self.encoder.describe((*self.actor_hidden, spec.act_dim)) if self.functional else {}),
         }
