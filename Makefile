@@ -24,6 +24,7 @@ train: install
 	$(BIN)/fcritic train --recipe fac-small --task cartpole-swingup --action-repeat 4 --steps 56000 \
 	  --warmup 2000 --eval-every 8000 --out $(RUN)
 	$(BIN)/fcritic plot $(RUN)
+	@echo "next: look at $(RUN)/curve.png, then try $(BIN)/fcritic train --recipe fac-small --task Pendulum-v1"
 
 test: $(VENV)/installed-tests
 	$(BIN)/python -m pytest -q -n 2 tests

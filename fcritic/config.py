@@ -7,6 +7,7 @@ import tyro
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac import FAC
+from fcritic.agents.recipes import find_recipe
 from fcritic.errors import UsageError, did_you_mean, require_at_least
 
 ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC}
@@ -20,7 +21,7 @@ class TrainConfig:
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
     recipe: str = "fac"
-    """Name of a recipe: fac, fac-shared, fac-small, or an ablation; it sets the options below."""
+    """fac, fac-shared, fac-small, or an ablation: fac-first-term, fac-plain, fac-unpaired; sets what follows."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1) or a probe."""
     envs: int = 1
@@ -58,6 +59,11 @@ class TrainConfig:
         require_at_least(0, warmup=self.warmup, seed=self.seed)
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
+
+    @staticmethod
+    def of(recipe: str, **changes: Any) -> "TrainConfig":
+        """The config of a recipe, with changes of its fields."""
+        return TrainConfig(find_recipe(recipe), recipe=recipe, **changes)
 
     @property
     def frames_per_iteration(self) -> int:

@@ -18,7 +18,7 @@ def duration(seconds: float) -> str:
     if minutes < 100:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours / 24:.1f} days"
+    return f"{hours} h {minutes} min" if hours < 48 else f"{seconds / 86_400:.1f} days"
 
 
 class TrainingConsole:

@@ -55,8 +55,8 @@ def announce_cost(training: "Training") -> str:
     seeds = f" for {config.seeds} seeds" if config.seeds > 1 else ""
     line = (
         f"one iteration ({critic} critic + {actor} actor updates per {config.frames_per_iteration} frames{seeds}) "
-        f"takes {1000 * seconds:.3g} ms on {device.device_kind}: about {duration(seconds * learning)} to the end, "
-        "evaluations aside"
+        f"takes {1000 * seconds:.3g} ms on {device.device_kind}: "
+        f"about {duration(seconds * learning)} of learning to the end"
     )
     return line + (_cheaper(config, training.vector.spec) if seconds * learning > LONG else "")
 
@@ -67,5 +67,5 @@ def _cheaper(config: TrainConfig, spec: EnvSpec) -> str:
     shares = {option: flops_per_iteration(agent, spec) / now for option, agent in config.agent.cheaper().items()}
     offers = [f"{option} ({share:.0%} of the arithmetic)" for option, share in shares.items() if share < 0.9]
     if jax.default_backend() == "cpu":
-        offers.append("a GPU (pip install 'fcritic[gpu]')")
+        offers.append("a GPU (pip install -e '.[gpu]')")
     return f"\nthat is long; cheaper: {', '.join(offers)}" if offers else ""

@@ -18,6 +18,10 @@ class EnvironmentFault(RuntimeError):
     """An environment that broke its promise while running. The message names it, the step and the field."""
 
 
+class Diverged(RuntimeError):
+    """A training whose numbers are no longer finite. The message names the seed and what may help."""
+
+
 class CheckpointError(UsageError):
     """A checkpoint that is damaged, incomplete, unsafe to read or made for another configuration."""
 

@@ -64,13 +64,17 @@ class Evaluator:
         self._vector: envs.VectorEnv | None = None
 
     def evaluate(self, policies: Any, normalizer: Normalizer, salt: str) -> list[Evaluation]:
-        """Runs every actor of every seed for a number of episodes, all side by side.
+        """Runs every actor of every seed side by side, one episode after the other.
 
         `policies` have leading axes (seeds, actors). Another `salt` means other start states; the same salt
         gives the same numbers again, whatever was evaluated before.
         """
-        actors = jax.tree.leaves(policies)[0].shape[1]
-        vector = self._fresh_environments(actors * self._episodes, f"evaluation {salt}")
+        returns = [self._episode(policies, normalizer, f"evaluation {salt} {i}") for i in range(self._episodes)]
+        return [Evaluation(np.stack(seed_returns, axis=1)) for seed_returns in zip(*returns, strict=True)]
+
+    def _episode(self, policies: Any, normalizer: Normalizer, salt: str) -> Float[np.ndarray, "seeds actors"]:
+        """One episode of every actor."""
+        vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt)
         returns = np.full(vector.shape, np.nan)
         while np.isnan(returns).any():
             if vector.steps == EPISODE_LIMIT:
@@ -83,20 +87,16 @@ class Evaluator:
                 place = (episode.seed_index, episode.env_index)
                 if np.isnan(returns[place]):  # later episodes of the short-lived do not count
                     returns[place] = episode.total_reward
-        return [Evaluation(seed_returns.reshape(actors, self._episodes)) for seed_returns in returns]
+        return returns
 
-    def _fresh_environments(self, copies: int, salt: str) -> envs.VectorEnv:
+    def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
         config = self._config
         if self._vector is None:
             self._vector = envs.make_vector(
-                config.task,
-                seeds=config.seed_numbers,
-                envs=copies,
-                action_repeat=config.action_repeat,
-                salt=salt,
+                config.task, seeds=config.seed_numbers, envs=actors, action_repeat=config.action_repeat, salt=salt
             )
         else:
-            self._vector.restart(envs.copy_seeds(config.seed_numbers, copies, salt))
+            self._vector.restart(envs.copy_seeds(config.seed_numbers, actors, salt))
         return self._vector
 
     def close(self) -> None:
@@ -107,12 +107,9 @@ class Evaluator:
 
 @partial(jax.jit, static_argnums=3)
 def _actions(
-    policies: Any, normalizer: Normalizer, obs: Float[Array, "seeds copies obs"], normalize: bool
-) -> Float[Array, "seeds copies act"]:
-    def one_seed(policies: Any, normalizer: Normalizer, obs: Float[Array, "copies obs"]) -> Array:
-        seen = normalizer(obs) if normalize else obs
-        per_actor = seen.reshape(jax.tree.leaves(policies)[0].shape[0], -1, seen.shape[-1])
-        actions = vmap(lambda policy, states: vmap(policy)(states))(policies, per_actor)
-        return actions.reshape(seen.shape[0], -1)
+    policies: Any, normalizer: Normalizer, obs: Float[Array, "seeds actors obs"], normalize: bool
+) -> Float[Array, "seeds actors act"]:
+    def one_seed(policies: Any, normalizer: Normalizer, obs: Float[Array, "actors obs"]) -> Array:
+        return vmap(lambda policy, seen: policy(seen))(policies, normalizer(obs) if normalize else obs)
 
     return vmap(one_seed)(policies, normalizer, obs)

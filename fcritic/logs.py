@@ -4,6 +4,7 @@
 methods, so a new one needs nothing from here but the names.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -104,30 +105,42 @@ class TensorBoardLog:
 
     def write(self, rows: list[dict]) -> None:
         """Add one point per number and flush."""
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
         try:
             for row in rows:
                 writer = self._writer(int(row["seed"]))
                 for name, value in _numbers(row):
-                    writer.add_scalar(f"{row['kind']}/{name}", value, int(row["env_steps"]))
+                    summary = scalar(f"{row['kind']}/{name}", value)
+                    writer.write_event(Event(wall_time=time.time(), step=int(row["env_steps"]), summary=summary))
             for writer in self._writers.values():
                 writer.flush()
         except OSError as error:
             raise cannot_write("TensorBoard events", self.directory, error) from error
 
     def close(self) -> None:
-        """Close the event files; safe to call twice."""
+        """Close the event files; safe to call twice. What could not be written was reported by `write`."""
         for writer in self._writers.values():
-            writer.close()
+            with contextlib.suppress(OSError):
+                writer.close()
         self._writers.clear()
 
     def _writer(self, seed: int) -> Any:
+        """The file of a seed, written here and now: a full disk is noticed here and not by a thread."""
         if seed not in self._writers:
-            from tensorboardX import SummaryWriter  # slow to import, and not every run wants it
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-            # Its file names count seconds: a resume within one would overwrite the earlier events.
-            suffix = f".{time.time_ns()}"
-            folder = str(self.directory / f"seed-{seed}")
-            self._writers[seed] = SummaryWriter(folder, purge_step=self._purge_step, filename_suffix=suffix)
+            folder = self.directory / f"seed-{seed}"
+            folder.mkdir(parents=True, exist_ok=True)
+            # File names count seconds: a resume within one would overwrite the earlier events.
+            self._writers[seed] = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
+            if self._purge_step is not None:
+                restart = SessionLog(status=SessionLog.START)
+                self._writers[seed].write_event(
+                    Event(wall_time=time.time(), step=self._purge_step, session_log=restart)
+                )
         return self._writers[seed]
 
 

@@ -66,7 +66,7 @@ class Normalizer(eqx.Module):
     def update(self, obs: Float[Array, "*axes obs"], recency: float) -> "Normalizer":
         """Moves toward the statistics of a batch."""
         batch = obs.reshape(-1, obs.shape[-1])
-        rate = jnp.where(self.updates == 0, 1.0, recency / (recency + self.updates))
+        rate = recency / (recency + self.updates)
         delta = batch.mean(axis=0) - self.mean
         mean = self.mean + rate * delta
         # The spread of a mixture: spread within each part, plus that between the two means.

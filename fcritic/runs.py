@@ -5,6 +5,7 @@
 configuration is refused, so that one directory never mixes two experiments.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 import fcntl
 import json
@@ -38,19 +39,25 @@ class RunDirectory:
 
     @classmethod
     def create_or_open(
-        cls, path: str | Path, config: dict, command: str, free_fields: frozenset[str] = frozenset()
+        cls,
+        path: str | Path,
+        config: dict,
+        command: str,
+        free_fields: frozenset[str] = frozenset(),
+        complete: Callable[[dict], dict] = lambda stored: stored,
     ) -> Self:
         """Begin a run, or continue one that has the same configuration, and lock it.
 
         ``command`` is for the record. ``free_fields`` are dotted names (``steps``, or ``logging`` for all
-        below it) that may differ from the existing run; ``config.json`` then takes the new value.
+        below it) that may differ from the existing run; ``config.json`` then takes the new value. ``complete``
+        adds to a stored configuration what did not exist when it was written.
         """
         run = cls(path)
         try:
             run._refuse_foreign_folder()
             run.path.mkdir(parents=True, exist_ok=True)
             run.lock()
-            run._settle_config(json.loads(json.dumps(config)), free_fields)
+            run._settle_config(json.loads(json.dumps(config)), free_fields, complete)
             run._record(command)
         except BaseException as error:
             run.close()
@@ -144,12 +151,12 @@ class RunDirectory:
         if names and not (self.path / CONFIG).exists():  # again: another process may just have begun it
             raise UsageError(f"{self.path} is no run but holds {names[0]}; choose another --out or empty it")
 
-    def _settle_config(self, config: dict, free_fields: frozenset[str]) -> None:
+    def _settle_config(self, config: dict, free_fields: frozenset[str], complete: Callable[[dict], dict]) -> None:
         if not (self.path / CONFIG).exists():
             _write_json(self.path / VERSIONS, versions())
             _write_json(self.path / CONFIG, config)  # last: it is what makes the directory a run
             return
-        changes = _differences(self.config, config)
+        changes = _differences(json.loads(json.dumps(complete(self.config))), config)
         free = tuple(f"{field}." for field in free_fields)
         refused = [text for name, text in changes.items() if not f"{name}.".startswith(free)]
         if refused:

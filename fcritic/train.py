@@ -2,6 +2,7 @@
 
 from pathlib import Path
 import signal
+import threading
 from types import FrameType
 from typing import Any
 
@@ -9,9 +10,11 @@ import jax
 import numpy as np
 
 from fcritic import checkpoint, envs
+from fcritic.backend import prepare
 from fcritic.config import TrainConfig
 from fcritic.console import TrainingConsole
 from fcritic.cost import announce_cost
+from fcritic.errors import Diverged, UsageError
 from fcritic.evaluate import Evaluator
 from fcritic.logs import JSONLog, TensorBoardLog
 from fcritic.retention import prune
@@ -34,9 +37,19 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
     # An unusable task must not leave a directory behind.
     envs.make(config.task, seed=0, action_repeat=config.action_repeat).close()
-    with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS) as run:
+    prepare()
+    _refuse_shorter(config, Path(out))
+    complete = lambda stored: TrainConfig.from_json(stored).to_json()
+    with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
         Training(config, run, quiet).run()
     return run
+
+
+def _refuse_shorter(config: TrainConfig, out: Path) -> None:
+    newest = RunDirectory(out).latest_checkpoint()
+    frame = 0 if newest is None else int(newest.name.removeprefix("step-"))
+    if frame > config.iterations * config.frames_per_iteration:
+        raise UsageError(f"{out} is already at frame {frame:,}; --steps {config.steps} would cut it short")
 
 
 class Training:
@@ -66,7 +79,9 @@ class Training:
 
     def run(self) -> None:
         """Iterates to the end, or until a signal asks to stop."""
-        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        main = threading.current_thread() is threading.main_thread()  # only it may handle signals
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+        handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
             with self.console:
                 self._announce()
@@ -97,10 +112,20 @@ class Training:
                 if warm
                 else learning.learn(self.state, self.pending, iteration)
             )
-        self.pending, episodes = vector.step(np.asarray(actions))
+        self.pending, episodes = vector.step(self._finite(np.asarray(actions)))
         self.progress.iteration += 1
         if episodes:
             self._write_episodes(episodes)
+
+    def _finite(self, actions: np.ndarray) -> np.ndarray:
+        """The actions, unless a seed has diverged."""
+        sick = np.flatnonzero(~np.isfinite(actions).all(axis=(1, 2)))
+        if sick.size:
+            raise Diverged(
+                f"seed {self.config.seed + sick[0]} diverged by frame {self.frame:,}: its actions are no numbers; "
+                "lower --learning-rate"
+            )
+        return actions
 
     def _after_iteration(self) -> None:
         config, iteration = self.config, self.progress.iteration
@@ -158,7 +183,7 @@ class Training:
     def _announce(self) -> None:
         if changes := self.directory.version_changes() if self.progress.iteration else []:
             self.console.say(f"note: other versions than at the start: {', '.join(changes)}")
-        if self.config.iterations <= self.config.warmup_iterations:
+        if self.config.iterations <= self.config.warmup_iterations and not self.progress.iteration:
             self.console.say(
                 f"note: the warm-up of {self.config.warmup:,} frames covers the whole run, so nothing is learned; "
                 "lower --warmup or raise --steps"

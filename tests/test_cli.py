@@ -184,7 +184,7 @@ def test_a_finished_run_is_left_as_it_is(copied, capsys):
     before = contents(copied)
     assert run(train_command(copied)) == 0
     captured = capsys.readouterr()
-    assert "at frame 400" in captured.err and "next: fcritic evaluate" in captured.out
+    assert "at frame 400" in captured.err and "fcritic evaluate" in captured.out
     after = contents(copied)
     calls, now = (found.pop(str(copied / "command.txt")).count(b"\n") for found in (before, after))
     assert now == calls + 1
@@ -221,7 +221,7 @@ def test_a_terminated_training_is_saved_and_resumes(tmp_path, capsys):
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     frame = checkpoint_frames(out)[-1]
-    assert stderr == f"stopped at frame {frame:,}; continue with: fcritic resume {out}\n"
+    assert stderr == f"stopped at frame {frame:,}; continue with: python -m fcritic resume {out}\n"
     assert run(["resume", str(out), "--steps", str(frame + 100)]) == 0
     assert f"continuing {out} at frame {frame:,}" in capsys.readouterr().err
     check_episodes(out, frame + 100)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fcritic import ensembles
-from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.errors import UsageError
+from fcritic.networks.actor_encoder import EncoderConfig, sinusoids
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.mlp import MLP, Linear
 from fcritic.networks.policies import DeterministicPolicy
@@ -142,9 +143,43 @@ def test_probes_learn_unless_frozen(trainable):
 
 
 def test_without_layers_the_tokens_are_averaged():
-    encoder = make_encoder(depth=0)
-    assert encoder(make_policy()).shape == (4,)
-    assert not jnp.allclose(encoder(make_policy()), encoder(make_policy(key=jax.random.key(9))))
+    encoder, policy = make_encoder(depth=0, pooling="mean"), make_policy()
+    mean = np.asarray(encoder.sequence(policy)).mean(axis=0)
+    normed = (mean - mean.mean()) / np.sqrt(mean.var() + 1e-5)
+    np.testing.assert_allclose(encoder(policy), normed @ np.asarray(encoder.read.weight), rtol=1e-3, atol=1e-5)
+    with pytest.raises(UsageError, match=r"--encoder\.pooling mean"):
+        make_encoder(depth=0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pooling": "mean"},
+        {"pooling": "first"},
+        {"places": "sinusoidal"},
+        {"activation": "gelu"},
+        {"norm_first": False},
+    ],
+    ids=str,
+)
+def test_every_reading_of_the_encoder_gives_another_code(changes):
+    policy = make_policy()
+    assert not jnp.allclose(make_encoder(**changes)(policy), make_encoder()(policy), atol=1e-3)
+
+
+def test_sinusoidal_places_make_the_order_of_neurons_matter():
+    policy, encoder = make_policy(), make_encoder(places="sinusoidal")
+    swapped = permuted(policy, 1, jnp.array([3, 0, 5, 1, 4, 2]))
+    assert not jnp.allclose(encoder(policy), encoder(swapped), atol=1e-4)
+    np.testing.assert_allclose(sinusoids(3, 4)[2], [np.sin(2), np.cos(2), np.sin(0.02), np.cos(0.02)], rtol=1e-5)
+
+
+def test_norms_after_each_part_are_what_numpy_computes():
+    block = Block(4, 1, key=KEY, norm_first=False)
+    tokens = np.asarray(jax.random.normal(KEY, (3, 4)))
+    output = block(jnp.asarray(tokens))
+    np.testing.assert_allclose(np.asarray(output).mean(-1), np.zeros(3), atol=1e-5)
+    np.testing.assert_allclose(np.asarray(output).std(-1), np.ones(3), rtol=1e-3)
 
 
 def make_critic():

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 
+import equinox as eqx
 import numpy as np
 import pytest
 
 from fcritic import checkpoint, envs
 from fcritic.config import TrainConfig
-from fcritic.errors import UsageError
+from fcritic.errors import Diverged, UsageError
 from fcritic.evaluate import Evaluation, Evaluator
 from fcritic.logs import read_rows
 from fcritic.runs import RunDirectory
@@ -97,7 +98,7 @@ def test_a_longer_run_continues_a_shorter_one_and_another_config_is_refused(conf
     assert longer.latest_checkpoint().name == "step-000000005200"
     before = sorted(path.name for path in longer.checkpoints.iterdir())
     with pytest.raises(UsageError, match="envs was 2, now 1"):
-        train(dataclasses.replace(config, envs=1), out, quiet=True)
+        train(dataclasses.replace(config, envs=1, steps=5200), out, quiet=True)
     assert sorted(path.name for path in longer.checkpoints.iterdir()) == before
 
 
@@ -147,3 +148,34 @@ def test_frames_are_summed_over_environments_and_repeats(config):
     assert (config.frames_per_iteration, config.iterations, config.warmup_iterations) == (40, 120, 20)
     assert config.updates_per_frame == pytest.approx((3 / 40, 1 / 40))
     assert dataclasses.replace(config, steps=4801).iterations == 121
+
+
+def test_a_run_cannot_be_cut_short(config, tmp_path):
+    short = dataclasses.replace(config, steps=1200)
+    run = train(short, tmp_path / "run", quiet=True)
+    before = (run.path / "config.json").read_bytes()
+    with pytest.raises(UsageError, match="already at frame 1,200"):
+        train(dataclasses.replace(config, steps=800), tmp_path / "run", quiet=True)
+    assert (run.path / "config.json").read_bytes() == before
+
+
+def test_a_run_from_before_an_option_existed_continues(config, tmp_path):
+    run = train(dataclasses.replace(config, steps=1200), tmp_path / "run", quiet=True)
+    stored = run.config
+    del stored["agent"]["per_step_actor"], stored["recency"]
+    (run.path / "config.json").write_text(json.dumps(stored))
+    longer = dataclasses.replace(config, steps=1600)
+    assert train(longer, tmp_path / "run", quiet=True).latest_checkpoint().name == "step-000000001600"
+
+
+def test_a_diverged_seed_is_named_and_the_checkpoint_stays(config, tmp_path):
+    run = train(dataclasses.replace(config, steps=1200), tmp_path / "run", quiet=True)
+    with run:
+        run.lock()
+        training = Training(config, run, quiet=True)
+        where = lambda state: state.agent.actors.params.network.layers[-1].bias
+        sick = where(training.state).at[1].set(float("nan"))
+        training.state = eqx.tree_at(where, training.state, sick)
+        with pytest.raises(Diverged, match=r"seed 4 diverged by frame 1,200.*lower --learning-rate"):
+            training.run()
+    assert run.latest_checkpoint().name == "step-000000001200"

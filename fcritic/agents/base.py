@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -25,7 +26,7 @@ class Learner(eqx.Module):
     @staticmethod
     def start(params: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """Parameters that have not been trained yet."""
-        return Learner(params, jax.jit(optimiser.init)(params))
+        return Learner(params, optimiser.init(params))
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""
@@ -50,6 +51,10 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """Rounds of `critic_steps` + 1 updates per iteration (paper: 1; a public fork of its code base: 3)."""
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"--{field.name.replace('_', '-')} must be a finite number, not {value}")
         require_at_least(1, batch_size=self.batch_size, critic_steps=self.critic_steps, cycles=self.cycles)
         if not 0 <= self.discount < 1:
             raise UsageError(f"--discount must be in [0, 1), not {self.discount:g}")

@@ -14,6 +14,7 @@ from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, Learner
 from fcritic.agents.losses import actor_loss, functional_critic_loss
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
+from fcritic.agents.optimisers import critic_adam
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
@@ -21,6 +22,7 @@ from fcritic.networks.policies import DeterministicPolicy
 from fcritic.types import EnvSpec, Metrics, Transition
 
 Pairing = Literal["fixed", "permuted", "mean"]
+ActorStates = Literal["current", "both"]
 
 
 class FACState(eqx.Module):
@@ -64,14 +66,18 @@ class FAC(AbstractAgent[FACState]):
     """The actor encoder E_act."""
     functional: bool = True
     """Ablation: False gives plain critics Q(s, a), each learning on its own actor only."""
+    adam_epsilon: float = 1e-8
+    """Adam's guard against division by zero (open)."""
+    actor_states: ActorStates = "current"
+    """States of the actor update: those of the batch, or `both` these and their successors (open; fork: both)."""
     second_term: float = 1.0
     """Weight of the second gradient term, through the policy input (1: the exact gradient, 0: without)."""
     pairing: Pairing = "fixed"
-    """Which critic improves an actor: its own (paper), another one at each update, or the mean of all."""
+    """Which critic improves an actor: its own (paper), one drawn at each update, or the mean of all."""
     neighbours: NeighbourKind = "none"
     """Policies never run that the critics learn on too (paper: none)."""
     neighbour_scale: float = 3.0
-    """How far neighbours lie; 3 suits `path`, 1 `mixed`, 0.1 `perturbed` (see `fcritic.agents.neighbours`)."""
+    """How far neighbours lie, meant for `path`; the others want less (see `fcritic.agents.neighbours`)."""
     neighbour_rate: float = 0.005
     """Rate of the slow average that `path` neighbours start from."""
     per_step_actor: bool = False
@@ -149,9 +155,11 @@ class FAC(AbstractAgent[FACState]):
             critics = FunctionalCritic(encoder, ensembles.member(critics.head, order))
 
         encoder_axis = None if self._shared_encoder else 0
+        both = self.actor_states == "both"
+        obs = jnp.concatenate([batch.obs, batch.next_obs]) if both else batch.obs
 
         def loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
-            return actor_loss(policy, FunctionalCritic(encoder, head), batch.obs, self.second_term)
+            return actor_loss(policy, FunctionalCritic(encoder, head), obs, self.second_term)
 
         def mean_loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
             return vmap(loss, in_axes=(None, encoder_axis, 0))(policy, encoder, head).mean()
@@ -236,13 +244,7 @@ class FAC(AbstractAgent[FACState]):
         )
 
     def _actor_optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
+        return optax.adam(self.learning_rate, eps=self.adam_epsilon)
 
     def _critic_optimiser(self) -> optax.GradientTransformation:
-        def step(updates: FunctionalCritic, params: FunctionalCritic) -> FunctionalCritic:
-            scaled = lambda tree, rate: jax.tree.map(lambda leaf: -rate * leaf, tree)
-            return FunctionalCritic(
-                scaled(updates.encoder, self._encoder_rate), scaled(updates.head, self.learning_rate)
-            )
-
-        return optax.chain(optax.scale_by_adam(), optax.stateless(step))
+        return critic_adam(self.learning_rate, self._encoder_rate, self.adam_epsilon)

@@ -24,7 +24,7 @@ def draw_neighbours(
     """One neighbour per actor.
 
     - `path`: the actor moved along its own path, pi + a (pi - slow average of pi), a in U(-scale, scale);
-    - `perturbed`: every weight moved by `scale` times the root mean square of its layer;
+    - `perturbed`: every weight moved by `scale` times the root mean square of its array;
     - `mixed`: pi + a (another actor - pi), a in U(0, scale); at a scale of 1 a point between the two.
     """
     count = ensembles.size(policies)

@@ -23,7 +23,7 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     "fac": (FAC(), "the paper's agent: 10 actors, 10 functional critics, an encoder for each critic"),
     "fac-shared": (
         FAC(encoder=EncoderConfig(shared=True)),
-        "the same with one encoder for all critics: a tenth of the encoder's work",
+        "the same with one encoder for all critics: a tenth of the encodings per critic update",
     ),
     "fac-small": (SMALL, "4 small actors and critics that learn in minutes on a laptop's CPU"),
     "fac-first-term": (

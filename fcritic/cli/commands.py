@@ -2,18 +2,20 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 import shlex
+import shutil
 import sys
 from typing import Annotated, Any
 
 import tyro
 
-from fcritic.agents.recipes import RECIPES, find_recipe
+from fcritic.agents.recipes import RECIPES
 from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
-from fcritic.errors import EnvironmentFault, UsageError
+from fcritic.errors import Diverged, EnvironmentFault, UsageError
 
 prepare()
 
@@ -26,8 +28,8 @@ class TrainOptions:
     """Trains an agent. The same command on the same directory continues where it stopped."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
-    out: str = ""
-    """Directory of the run (default: runs/RECIPE-TASK-SEED)."""
+    out: str | None = None
+    """Directory of the run; without it runs/RECIPE-TASK-SEED."""
     quiet: bool = False
     """Say nothing but errors."""
     json: bool = False
@@ -37,7 +39,7 @@ class TrainOptions:
 def train(args: list[str]) -> int:
     """`fcritic train`: parse, train, tell what to do next."""
     recipe = _recipe_in(args)
-    default = TrainOptions(TrainConfig(find_recipe(recipe), recipe=recipe))
+    default = TrainOptions(TrainConfig.of(recipe))
     options = parse(TrainOptions, args, "train", default)
     config = options.config
     out = options.out or f"runs/{config.recipe}-{config.task.replace('/', '_')}-{config.seed}"
@@ -55,24 +57,36 @@ def _recipe_in(args: list[str]) -> str:
     return recipe
 
 
+def _program() -> str:
+    """How this program is called here: by its name where that is found, else by its path."""
+    called = Path(sys.argv[0])
+    if called.name != "fcritic":
+        return "python -m fcritic"
+    return "fcritic" if shutil.which("fcritic") else os.path.relpath(called)
+
+
 def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
     from fcritic import results
+    from fcritic.runs import RunDirectory
     from fcritic.train import Interrupted, train
 
+    program = _program()
     try:
         run = train(config, out, command, quiet)
     except Interrupted as stop:
-        print(f"stopped at frame {stop.frame:,}; continue with: fcritic resume {shlex.quote(out)}", file=sys.stderr)
+        again = f"{program} resume {shlex.quote(out)}"
+        print(f"stopped at frame {stop.frame:,}; continue with: {again}", file=sys.stderr)
         return 128 + stop.signal_number
-    except EnvironmentFault as fault:
-        raise EnvironmentFault(f"{fault}; the last checkpoint in {out} is kept") from fault
+    except (EnvironmentFault, Diverged) as fault:
+        kept = RunDirectory(out).latest_checkpoint()
+        raise type(fault)(f"{fault}; {kept} is kept" if kept else str(fault)) from fault
     summary = results.summary(run)
     text = results.summary_text(summary)
     if as_json:
         print(json.dumps(summary, indent=2))
     elif not quiet:
         name = shlex.quote(out)
-        print(f"{text}\nnext: fcritic evaluate {name} --episodes 10; fcritic plot {name}")
+        print(f"{text}\nnext: {program} evaluate {name} --episodes 10; {program} plot {name}")
     return 0
 
 
@@ -142,7 +156,7 @@ def describe(args: list[str]) -> None:
     from fcritic.describe import describe, describe_text
 
     recipe = _recipe_in(args)
-    default = DescribeOptions(TrainConfig(find_recipe(recipe), recipe=recipe))
+    default = DescribeOptions(TrainConfig.of(recipe))
     options = parse(DescribeOptions, args, "describe", default)
     facts = describe(options.config)
     print(json.dumps(facts, indent=2) if options.json else describe_text(facts, RECIPES[recipe][1]))
@@ -163,8 +177,8 @@ class PlotOptions:
 
     directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
     """Directories of runs."""
-    out: str = ""
-    """Picture to write, .png or .svg (default: curve.png in the first directory)."""
+    out: str | None = None
+    """Picture to write, .png, .svg or .pdf; without it curve.png in the first directory."""
     json: bool = False
     """Print the curves as JSON."""
 

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from fcritic.errors import EnvironmentFault, UsageError, did_you_mean
+from fcritic.errors import Diverged, EnvironmentFault, UsageError, did_you_mean
 
 COMMANDS = {
     "train": "train an agent, or continue the run in --out",
@@ -42,7 +42,7 @@ def run(args: list[str]) -> int:
         return code
     except UsageError as error:
         return _complain(error, 2)
-    except EnvironmentFault as error:
+    except (EnvironmentFault, Diverged) as error:
         return _complain(error, 1)
     except BrokenPipeError:  # the reader, for example `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -147,7 +147,8 @@ class VectorEnv:
             own = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
             if own:
                 self._envs[i][j].restore(own)
-            else:
+            else:  # with numbers of its own, since its first episode would be played again otherwise
+                self._envs[i][j].reseed(int(np.random.SeedSequence([self.steps, i, j]).generate_state(1)[0]))
                 self._begin_episode((i, j), obs, fresh)
                 restarted += 1
         self.obs, self.fresh = obs, fresh

@@ -14,14 +14,16 @@ from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fcritic.errors import UsageError
+from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.initial import normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
-from fcritic.networks.transformer import Block
+from fcritic.networks.transformer import Activation, Block
 
 TokenKind = Literal["neurons", "probes"]
 ProbeInit = Literal["normal", "uniform"]
+PlaceKind = Literal["learned", "sinusoidal"]
+Pooling = Literal["summary", "mean", "first"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class EncoderConfig:
     probes: int = 512
     """Trainable evaluation states zeta (Table `tab:hyperparams`)."""
     depth: int = 4
-    """Transformer layers (Table `tab:hyperparams`); with 0 the tokens and the summary are averaged."""
+    """Transformer layers (Table `tab:hyperparams`); 0 needs `pooling` by the mean."""
     heads: int = 1
     """Attention heads (Table `tab:hyperparams`)."""
     code: int = 128
@@ -43,6 +45,16 @@ class EncoderConfig:
     tokens: TokenKind = "neurons"
     """`neurons`: a token is one neuron seen through all probes; `probes`: one probe seen through all neurons
     (open: the text speaks of both)."""
+    places: PlaceKind = "learned"
+    """How a neuron's token tells where the neuron is (open): `learned`, one embedding per hidden layer and one per
+    action, or `sinusoidal` over the index of the neuron (public fork), which makes the order of neurons matter."""
+    pooling: Pooling = "summary"
+    """What becomes the code (open): a learned `summary` token, the `mean` of all tokens, or the `first` neuron's
+    token (public fork)."""
+    activation: Activation = "relu"
+    """Activation inside the transformer (Table: ReLU; public fork: GELU)."""
+    norm_first: bool = True
+    """Layer norm before each part of a block, or after it (open; public fork: after)."""
     shared: bool = False
     """One encoder for all critics instead of one each (paper: one each)."""
     probe_init: ProbeInit = "normal"
@@ -55,6 +67,11 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if min(self.probes, self.heads, self.code, self.width, len(self.layers)) < 1 or self.depth < 0:
             raise UsageError("--encoder.probes, heads, code, width and layers must be at least 1, depth 0")
+        require_at_least(0, **{"encoder.probe_scale": self.probe_scale})
+        if self.depth == 0 and self.pooling != "mean":
+            raise UsageError(
+                "without layers no token sees another; add --encoder.pooling mean to --encoder.depth 0"
+            )
         if self.width % self.heads:
             raise UsageError(f"--encoder.width {self.width} must be a multiple of --encoder.heads {self.heads}")
 
@@ -74,6 +91,7 @@ class EncoderConfig:
             "tokens": self.token_count(layer_widths),
             "token_kind": self.tokens,
             "extracted_layers": self.layers,
+            "pooling": self.pooling,
         }
 
     def token_count(self, layer_widths: Sequence[int]) -> int:
@@ -92,7 +110,7 @@ class ActorEncoder(eqx.Module):
     probes: Float[Array, "probes obs"]
     project: Linear
     places: tuple[Float[Array, "_ width"], ...]
-    summary: Float[Array, " width"]
+    summary: Float[Array, " width"] | None
     blocks: tuple[Block, ...]
     norm: eqx.nn.LayerNorm
     read: Linear
@@ -107,28 +125,34 @@ class ActorEncoder(eqx.Module):
         # A probe token also sees the probe itself, otherwise it could not tell at which state it looks.
         token_width = config.probes if config.tokens == "neurons" else sum(read_widths) + obs_dim
         self.project = Linear(token_width, config.width, key=project_key)
-        self.places = ()
-        if config.tokens == "neurons":
-            is_action = [layer % len(layer_widths) == len(layer_widths) - 1 for layer in config.layers]
-            rows = [width if action else 1 for width, action in zip(read_widths, is_action, strict=True)]
-            keys = jax.random.split(place_key, len(rows))
-            self.places = tuple(normal(k, (n, config.width), 0.1) for n, k in zip(rows, keys, strict=True))
-        self.summary = normal(summary_key, (config.width,), 0.1)
+        self.places = self._init_places(layer_widths, place_key)
+        self.summary = normal(summary_key, (config.width,), 0.1) if config.pooling == "summary" else None
         block_keys = jax.random.split(block_key, config.depth)
-        self.blocks = tuple(Block(config.width, config.heads, key=k) for k in block_keys)
+        style = {"activation": config.activation, "norm_first": config.norm_first}
+        self.blocks = tuple(Block(config.width, config.heads, key=k, **style) for k in block_keys)
         self.norm = eqx.nn.LayerNorm(config.width)
         self.read = Linear(config.width, config.code, key=read_key)
 
+    def _init_places(self, layer_widths: Sequence[int], key: PRNGKeyArray) -> tuple[Float[Array, "_ width"], ...]:
+        """One row per action and one for all neurons of a hidden layer; none where places are not learned."""
+        config = self.config
+        if config.tokens == "probes" or config.places == "sinusoidal":
+            return ()
+        action = len(layer_widths) - 1
+        rows = [layer_widths[i] if i % len(layer_widths) == action else 1 for i in config.layers]
+        keys = jax.random.split(key, len(rows))
+        return tuple(normal(k, (n, config.width), 0.1) for n, k in zip(rows, keys, strict=True))
+
     def __call__(self, policy: Policy) -> Float[Array, " code"]:
         """The code of one policy."""
-        sequence = jnp.concatenate([self.summary[None], self.sequence(policy)])
+        sequence, pooling = self.sequence(policy), self.config.pooling
+        if pooling == "summary":
+            sequence = jnp.concatenate([self.summary[None], sequence])
         for block in self.blocks[:-1]:
             sequence = block(sequence)
-        if self.blocks:  # only the summary is read, so the last block need not compute the rest
-            sequence = self.blocks[-1](sequence, keep=1)
-        else:
-            sequence = sequence.mean(axis=0, keepdims=True)
-        return self.read(self.norm(sequence[0]))
+        if self.blocks:  # where one token is read, the last block need not compute the others
+            sequence = self.blocks[-1](sequence, keep=None if pooling == "mean" else 1)
+        return self.read(self.norm(sequence.mean(axis=0)))
 
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
         """The tokens of a policy, without the summary."""
@@ -137,6 +161,16 @@ class ActorEncoder(eqx.Module):
         read = [activations[layer] for layer in self.config.layers]
         if self.config.tokens == "probes":
             return vmap(self.project)(*read, probes)
-        return jnp.concatenate(
-            [vmap(self.project)(values.T) + place for values, place in zip(read, self.places, strict=True)]
-        )
+        projected = [vmap(self.project)(values.T) for values in read]
+        if self.config.places == "sinusoidal":
+            tokens = jnp.concatenate(projected)
+            return tokens + sinusoids(*tokens.shape)
+        placed = zip(projected, self.places, strict=True)
+        return jnp.concatenate([values + jnp.broadcast_to(place, values.shape) for values, place in placed])
+
+
+def sinusoids(count: int, width: int) -> Float[Array, "count width"]:
+    """sin and cos of the position at geometrically spaced rates, in alternating columns."""
+    rates = 10_000.0 ** (-2 * (jnp.arange(width) // 2) / width)
+    angles = jnp.arange(count)[:, None] * rates[None]
+    return jnp.where(jnp.arange(width)[None] % 2 == 0, jnp.sin(angles), jnp.cos(angles))

@@ -1,4 +1,6 @@
-"""A pre-norm transformer block on one (tokens, width) array."""
+"""A transformer block on one (tokens, width) array."""
+
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -8,9 +10,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.mlp import Linear
 
+Activation = Literal["relu", "gelu"]
+
 
 class Block(eqx.Module):
-    """Attention, then a ReLU feed-forward of four times the width; each added to its input."""
+    """Attention, then a feed-forward layer of four times the width; each added to its input.
+
+    Layer norm comes before each of the two parts, or after each sum where `norm_first` is False.
+    """
 
     attention_norm: eqx.nn.LayerNorm
     query: Linear
@@ -21,8 +28,18 @@ class Block(eqx.Module):
     expand: Linear
     contract: Linear
     heads: int = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
+    norm_first: bool = eqx.field(static=True)
 
-    def __init__(self, width: int, heads: int, *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        key: PRNGKeyArray,
+        activation: Activation = "relu",
+        norm_first: bool = True,
+    ):
         if width % heads:
             raise ValueError(f"a width of {width} cannot be split over {heads} heads")
         keys = jax.random.split(key, 6)
@@ -31,13 +48,16 @@ class Block(eqx.Module):
         self.feed_norm = eqx.nn.LayerNorm(width)
         self.expand = Linear(width, 4 * width, key=keys[4])
         self.contract = Linear(4 * width, width, key=keys[5])
-        self.heads = heads
+        self.heads, self.activation, self.norm_first = heads, activation, norm_first
 
     def __call__(self, tokens: Float[Array, "tokens width"], keep: int | None = None) -> Float[Array, "kept width"]:
         """The new tokens, or only the first `keep` of them: the others then serve as keys and values."""
+        if not self.norm_first:
+            kept = vmap(self.attention_norm)(tokens[:keep] + self._attend(tokens[:keep], tokens))
+            return vmap(self.feed_norm)(kept + vmap(self._feed)(kept))
         seen = vmap(self.attention_norm)(tokens)
         kept = tokens[:keep] + self._attend(seen[:keep], seen)
-        return kept + vmap(self._feed)(kept)
+        return kept + vmap(self._feed)(vmap(self.feed_norm)(kept))
 
     def _attend(
         self, asking: Float[Array, "kept width"], seen: Float[Array, "tokens width"]
@@ -50,4 +70,5 @@ class Block(eqx.Module):
         return vmap(self.output)(mixed.reshape(asking.shape))
 
     def _feed(self, token: Float[Array, " width"]) -> Float[Array, " width"]:
-        return self.contract(jax.nn.relu(self.expand(self.feed_norm(token))))
+        activate = {"relu": jax.nn.relu, "gelu": jax.nn.gelu}[self.activation]
+        return self.contract(activate(self.expand(token)))

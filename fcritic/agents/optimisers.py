@@ -1,0 +1,16 @@
+"""Adam for critics whose encoder may learn at another rate than their heads."""
+
+import jax
+import optax
+
+from fcritic.networks.critics import FunctionalCritic
+
+
+def critic_adam(head_rate: float, encoder_rate: float, epsilon: float) -> optax.GradientTransformation:
+    """Adam with one rate for E_sa and E_joint and one for E_act with its probes."""
+
+    def step(updates: FunctionalCritic, params: FunctionalCritic) -> FunctionalCritic:
+        scaled = lambda tree, rate: jax.tree.map(lambda leaf: -rate * leaf, tree)
+        return FunctionalCritic(scaled(updates.encoder, encoder_rate), scaled(updates.head, head_rate))
+
+    return optax.chain(optax.scale_by_adam(eps=epsilon), optax.stateless(step))

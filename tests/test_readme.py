@@ -1,0 +1,30 @@
+"""What the README shows must run, and what it names must exist."""
+
+from pathlib import Path
+import re
+
+from fcritic.agents.recipes import RECIPES
+from fcritic.cli.dispatch import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_example_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    names: dict = {}
+    exec(code, names)
+    assert names["value"].shape == () and names["code"].shape == (16,)
+    assert type(names["slope"]) is type(names["policy"])
+
+
+def test_every_recipe_is_listed_and_every_command_exists():
+    listed = set(re.findall(r"`(fac[a-z-]*)`", README))
+    assert set(RECIPES) <= listed <= set(RECIPES)
+    assert set(re.findall(r"^    fcritic (\w+)", README, re.MULTILINE)) <= set(COMMANDS)
+
+
+def test_every_file_it_points_to_is_there():
+    targets = re.findall(r"\]\(([^)#]+)\)", README)
+    assert len(targets) > 5
+    assert [target for target in targets if not (ROOT / target).exists()] == []
