@@ -27,7 +27,7 @@ train: install
 	@echo "next: look at $(RUN)/curve.png, then try $(BIN)/fcritic train --recipe fac-small --task Pendulum-v1"
 
 test: $(VENV)/installed-tests
-	$(BIN)/python -m pytest -q -n 2 tests
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
 
 lint: $(VENV)/installed-tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

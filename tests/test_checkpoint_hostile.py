@@ -68,7 +68,7 @@ def test_hostile_files_are_refused_and_run_nothing(tmp_path):
 def test_names_and_links_cannot_lead_outside(tmp_path):
     good = safetensors_numpy.save({"x": np.zeros(2)})
     (tmp_path / "secret.safetensors").write_bytes(good)
-    for name in ("../secret", "/tmp/secret", "a/../../secret"):
+    for name in ("../secret", "/secret", "a/../../secret"):
         with pytest.raises(CheckpointError, match="names files"):
             checkpoint.load(forge(tmp_path / "c", good, group=name))
     with pytest.raises(CheckpointError, match="has no group"):

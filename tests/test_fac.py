@@ -87,6 +87,15 @@ def test_an_actor_hears_of_its_own_critic_only(tiny, spec, batch):
     assert not same(ensembles.member(after, 1), ensembles.member(after_shaken, 1))
 
 
+@pytest.mark.parametrize("states", ["current", "both"])
+def test_next_states_train_actors_only_when_asked_to(tiny, spec, batch, states):
+    agent = dataclasses.replace(tiny, actor_states=states)
+    state = start(agent, spec)
+    other = dataclasses.replace(batch, next_obs=batch.next_obs + 1.0)
+    one, two = (actor_step(agent, state, b, KEY)[0].actors.params for b in (batch, other))
+    assert same(one, two) == (states == "current")
+
+
 @pytest.mark.parametrize("pairing", ["mean", "permuted"])
 def test_without_pairing_actors_hear_of_other_critics(tiny, spec, batch, pairing):
     agent = dataclasses.replace(tiny, pairing=pairing)

@@ -41,7 +41,7 @@ def shrunk(recipe: str):
     )
 
 
-def train(agent, iterations=900, warm=100):
+def train(agent, iterations=700, warm=100):
     vector = envs.VectorEnv([[ProbeEnv(name, seed=0), ProbeEnv(name, seed=1)] for name in PROBES])
     learning = Learning(agent, vector.spec, envs=2, capacity=2000, normalize=False, recency=8.0)
     state = learning.start(list(range(len(PROBES))))
