@@ -29,6 +29,7 @@ class TrainingConsole:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, transient=True, refresh_per_second=4)
         self._start_frame, self._start_time = start_frame, time.monotonic()
+        self._drawn = 0.0
         self._shown: dict[str, str] = {}
 
     def __enter__(self) -> "TrainingConsole":
@@ -56,7 +57,9 @@ class TrainingConsole:
     def update(self, frame: int, **values: float) -> None:
         """Shows where the training stands; values keep their last number until they change."""
         self._shown |= {name.replace("_", " "): f"{value:.4g}" for name, value in values.items()}
-        if self._live.is_started:
+        now = time.monotonic()
+        if self._live.is_started and (values or now > self._drawn + 0.25):  # this is called in every iteration
+            self._drawn = now
             self._live.update(Text(self._line(frame)))
 
     def evaluated(self, frame: int, mean_actor: float, best_actor: float) -> None:

@@ -130,6 +130,7 @@ class Training:
     def _after_iteration(self) -> None:
         config, iteration = self.config, self.progress.iteration
         last = iteration == config.iterations
+        self.console.update(self.frame)
         if iteration == config.warmup_iterations + 1:
             jax.block_until_ready(self.state)  # compiled by now
             self.console.restart_clock(self.frame)
