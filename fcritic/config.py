@@ -1,16 +1,18 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
 import dataclasses
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import tyro
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
+from fcritic.agents.sac import SAC
+from fcritic.agents.td3 import TD3
 from fcritic.errors import UsageError, did_you_mean, require_at_least
 
-ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC}
+ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
 """The algorithm of each recipe, by the name that `config.json` holds."""
 
 
@@ -21,7 +23,7 @@ class TrainConfig:
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
     recipe: str = "fac"
-    """fac, fac-shared, fac-small, or an ablation: fac-first-term, fac-plain, fac-unpaired; sets what follows."""
+    """fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+) or an ablation; sets what follows."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1) or a probe."""
     envs: int = 1
@@ -35,7 +37,9 @@ class TrainConfig:
     action_repeat: int = 1
     """Frames for which each action is held; rewards are summed."""
     warmup: int = 10_000
-    """Frames with uniformly random actions before learning begins (open in the paper; public fork: 10,000)."""
+    """Frames before learning begins (open in the paper; public fork: 10,000)."""
+    warmup_actions: Literal["uniform", "policy"] = "uniform"
+    """Who acts until then: chance, or the untrained policy with its noise (open; fork: `policy` for SAC, TD3)."""
     replay: int = 100_000
     """Steps per environment that the replay remembers (open in the paper; public fork: 100,000)."""
     normalize: bool = True
@@ -89,7 +93,7 @@ class TrainConfig:
     def updates_per_frame(self) -> tuple[float, float]:
         """Critic and actor updates per frame, which fall as environments are added."""
         cycles = self.agent.cycles / self.frames_per_iteration
-        return self.agent.critic_steps * cycles, cycles
+        return self.agent.critic_steps * cycles, cycles / self.agent.actor_delay
 
     def to_json(self) -> dict[str, Any]:
         """Nested plain values, from which `from_json` makes the same config."""

@@ -27,12 +27,12 @@ def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     shape = (agent.batches_per_iteration, agent.batch_size)
     number = lambda *rest: jax.ShapeDtypeStruct((*shape, *rest), jnp.float32)
     batches = Transition(number(spec.obs_dim), number(spec.act_dim), number(), number(), number(spec.obs_dim))
-    return count_flops(lambda s, b, k: update(agent, s, b, k)[0], state, batches, key)
+    return count_flops(lambda s, b, k: update(agent, s, b, k, jnp.uint32(0))[0], state, batches, key)
 
 
 def seconds_per_iteration(training: "Training") -> float:
     """One learning iteration, timed on a copy of the state; compiles it, which training needs anyway."""
-    state = jax.tree.map(jnp.copy, training.state)
+    state = training.learning.flat(jax.tree.map(jnp.copy, training.state))
     shape = training.vector.shape
     zeros = lambda *rest: np.zeros((*shape, *rest), np.float32)
     spec = training.vector.spec
@@ -40,7 +40,8 @@ def seconds_per_iteration(training: "Training") -> float:
     elapsed: list[float] = []
     while len(elapsed) < 2 or (sum(elapsed[1:]) < 0.5 and len(elapsed) < 20):
         start = time.perf_counter()
-        state = jax.block_until_ready(training.learning.learn(state, step, 0))
+        state = training.learning.learn(state, step, 0)
+        jax.block_until_ready(state.leaves)
         elapsed.append(time.perf_counter() - start)
     return float(np.median(elapsed[1:]))  # the first call compiled
 

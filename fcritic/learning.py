@@ -12,9 +12,10 @@ import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+import numpy as np
 
-from fcritic import ensembles, replay
+from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
@@ -26,19 +27,40 @@ class TrainState(eqx.Module):
     agent: Any
     normalizer: Normalizer
     replay: Replay
-    keys: PRNGKeyArray
-    """One random stream per seed. Iteration t uses fold_in(key, t), so a stream needs no position."""
-    tally: Metrics
-    """Sums of the metrics since they were last read."""
-    tallied: Int[Array, ""]
+    keys: UInt32[Array, "2"]
+    """One random stream per seed, as bare key data. Iteration t uses fold_in(key, t): no position is needed."""
+    tally: tuple[Metrics, Metrics]
+    """Sums of the critic updates' and of the actor updates' metrics since they were last read."""
+    tallied: Int[Array, "2"]
+    """How many critic and how many actor updates these are."""
 
 
 class Acting(eqx.Module):
-    """The little that acting needs of the state, so that a call does not carry the rest."""
+    """The little that acting needs of the state: handing over less makes the call shorter."""
 
-    agent: Any
+    policy: Any
     normalizer: Normalizer
-    keys: PRNGKeyArray
+    keys: UInt32[Array, "2"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """A `TrainState` as a tuple of arrays: what the loop carries from iteration to iteration.
+
+    JAX takes a tuple apart in microseconds. A tree of modules takes it about a millisecond per call, in which
+    small agents on fast devices could have learned.
+    """
+
+    leaves: tuple[Array, ...]
+    structure: Any
+    acting: tuple[int, ...]
+    """Places of the leaves of `Acting`."""
+    acting_structure: Any
+
+    @property
+    def tree(self) -> TrainState:
+        """The state itself."""
+        return jax.tree.unflatten(self.structure, self.leaves)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,43 +78,54 @@ class Learning:
 
     def start(self, seeds: list[int]) -> TrainState:
         """A state for these seed numbers; a seed is the same whatever others run beside it."""
-        keys = [jax.random.split(jax.random.key(seed)) for seed in seeds]
+        keys = [jax.random.split(randomness.stream(seed)) for seed in seeds]
         agent = ensembles.stack_all([self.agent.init(self.spec, init_key) for init_key, _ in keys])
         normalizer = ensembles.stack_all([Normalizer.identity(self.spec.obs_dim) for _ in seeds])
         ring = replay.empty(self.spec, self.envs, self.capacity)
-        rows = jax.tree.map(lambda leaf: jnp.zeros((len(seeds), *leaf.shape), leaf.dtype), ring.rows)
-        streams = jnp.stack([stream_key for _, stream_key in keys])
-        tally = {name: jnp.zeros(len(seeds)) for name in self._metric_names()}
-        return TrainState(agent, normalizer, Replay(rows, ring.written), streams, tally, jnp.zeros((), jnp.int32))
+        rows = jnp.zeros((len(seeds), *ring.rows.shape))
+        streams = jnp.stack([jax.random.key_data(stream_key) for _, stream_key in keys])
+        tally = jax.tree.map(lambda _: jnp.zeros(len(seeds)), self._metrics())
+        return TrainState(agent, normalizer, Replay(rows, ring.written), streams, tally, jnp.zeros(2, jnp.int32))
 
-    def _metric_names(self) -> list[str]:
+    def _metrics(self) -> tuple[Metrics, Metrics]:
         """What an update reports, found out without running one."""
 
-        def one_update() -> Metrics:
-            key = jax.random.key(0)
+        def one_update() -> tuple[Metrics, Metrics]:
+            key = randomness.stream(0)
             ring = replay.empty(self.spec, 1, 1)
             shape = (self.agent.batches_per_iteration, self.agent.batch_size)
             state = self.agent.init(self.spec, key)
-            return update(self.agent, state, replay.sample(ring, shape, key), key)[1]
+            return update(self.agent, state, replay.sample(ring, self.spec, shape, key), key, jnp.uint32(0))[1]
 
-        return list(jax.eval_shape(one_update))
+        return jax.eval_shape(one_update)
 
     def begin(self, state: TrainState) -> Any:
         """Memories for all environments, to be redrawn where an episode begins."""
         return _begin(self, state.keys)
 
-    def act(self, state: TrainState, memory, obs, fresh, iteration: int, uniform: bool):
-        """Actions for all environments and the memories they were taken with."""
-        acting = Acting(state.agent, state.normalizer, state.keys)
-        return _act(self, acting, memory, obs, fresh, jnp.uint32(iteration), uniform)
+    def flat(self, state: TrainState) -> Flat:
+        """The state for `act`, `store` and `learn`."""
+        leaves, structure = jax.tree.flatten(state)
+        place = {id(leaf): index for index, leaf in enumerate(leaves)}
+        acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
+        places = tuple(place[id(leaf)] for leaf in jax.tree.leaves(acting))
+        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting))
 
-    def store(self, state: TrainState, transition: Transition) -> TrainState:
+    def act(self, state: Flat, memory, obs, fresh, iteration: int, uniform: bool):
+        """Actions for all environments and their memories after them."""
+        leaves = tuple(state.leaves[place] for place in state.acting)
+        return _act(self, state.acting_structure, leaves, memory, obs, fresh, np.uint32(iteration), uniform)
+
+    def store(self, state: Flat, transition: Transition) -> Flat:
         """Adds one step of every environment to the replay without learning."""
-        return _store(self, state, transition)
+        leaves = _store(state.structure, state.leaves, replay.pack(transition))
+        return dataclasses.replace(state, leaves=leaves)
 
-    def learn(self, state: TrainState, transition: Transition, iteration: int) -> TrainState:
+    def learn(self, state: Flat, transition: Transition, iteration: int) -> Flat:
         """Adds one step of every environment, then runs one iteration of the agent's updates."""
-        return _learn(self, state, transition, jnp.uint32(iteration))
+        row = replay.pack(transition)
+        leaves = _learn(self, state.structure, state.leaves, row, np.uint32(iteration))
+        return dataclasses.replace(state, leaves=leaves)
 
 
 def over_seeds(function):
@@ -102,55 +135,64 @@ def over_seeds(function):
 
 
 @partial(jax.jit, static_argnums=0)
-def _begin(learning: Learning, keys: PRNGKeyArray) -> Any:
+def _begin(learning: Learning, keys: UInt32[Array, "seeds 2"]) -> Any:
     """Placeholders of the right shape: every environment is fresh at first, so all are redrawn."""
-    return vmap(lambda key: vmap(learning.agent.begin_episode)(jax.random.split(key, learning.envs)))(keys)
+    begin = partial(learning.agent.begin_episode, learning.spec)
+    return vmap(lambda key: vmap(begin)(jax.random.split(randomness.wrap(key), learning.envs)))(keys)
 
 
-@partial(jax.jit, static_argnums=(0, 6))
+@partial(jax.jit, static_argnums=(0, 1, 7))
 def _act(
     learning: Learning,
-    acting: Acting,
+    structure: Any,
+    leaves: tuple[Array, ...],
     memory: Any,
     obs: Float[Array, "seeds envs obs"],
     fresh: Bool[Array, "seeds envs"],
-    iteration: Int[Array, ""],
+    iteration: UInt32[Array, ""],
     uniform: bool,
 ) -> tuple[Float[Array, "seeds envs act"], Any]:
     agent = learning.agent
 
     def one_env(acting: Acting, memory, obs, fresh, key):
         episode_key, act_key = jax.random.split(key)
-        begun = agent.begin_episode(episode_key)
+        begun = agent.begin_episode(learning.spec, episode_key)
         memory = jax.tree.map(partial(jnp.where, fresh), begun, memory)
         if uniform:
             return jax.random.uniform(act_key, (learning.spec.act_dim,), minval=-1.0), memory
         obs = acting.normalizer(obs) if learning.normalize else obs
-        return agent.act(acting.agent, memory, obs, act_key), memory
+        return agent.act(acting.policy, memory, obs, act_key)
 
     def one_seed(acting: Acting, memory, obs, fresh):
         keys = jax.random.split(_iteration_keys(acting.keys, iteration)[0], learning.envs)
         return vmap(one_env, in_axes=(None, 0, 0, 0, 0))(acting, memory, obs, fresh, keys)
 
-    return vmap(one_seed)(acting, memory, obs, fresh)
+    return vmap(one_seed)(jax.tree.unflatten(structure, leaves), memory, obs, fresh)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _store(learning: Learning, state: TrainState, transition: Transition) -> TrainState:
-    def one(state: TrainState, transition: Transition) -> TrainState:
-        return eqx.tree_at(lambda s: s.replay, state, replay.add(state.replay, transition))
+def _store(structure: Any, leaves: tuple[Array, ...], row: Float[Array, "seeds envs width"]) -> tuple[Array, ...]:
+    def one(state: TrainState, row: Float[Array, "envs width"]) -> TrainState:
+        return eqx.tree_at(lambda s: s.replay, state, replay.add(state.replay, row))
 
-    return over_seeds(one)(state, transition)
+    return tuple(jax.tree.leaves(over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _learn(learning: Learning, state: TrainState, transition: Transition, iteration: Int[Array, ""]) -> TrainState:
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _learn(
+    learning: Learning,
+    structure: Any,
+    leaves: tuple[Array, ...],
+    row: Float[Array, "seeds envs width"],
+    iteration: UInt32[Array, ""],
+) -> tuple[Array, ...]:
     agent = learning.agent
 
-    def one(state: TrainState, transition: Transition) -> TrainState:
+    def one(state: TrainState, row: Float[Array, "envs width"]) -> TrainState:
         sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
-        ring = replay.add(state.replay, transition)
-        batches = replay.sample(ring, (agent.batches_per_iteration, agent.batch_size), sample_key)
+        ring = replay.add(state.replay, row)
+        shape = (agent.batches_per_iteration, agent.batch_size)
+        batches = replay.sample(ring, learning.spec, shape, sample_key)
         normalizer = state.normalizer
         if learning.normalize:
             normalizer = normalizer.update(batches.obs, learning.recency)
@@ -159,13 +201,26 @@ def _learn(learning: Learning, state: TrainState, transition: Transition, iterat
                 batches,
                 (normalizer(batches.obs), normalizer(batches.next_obs)),
             )
-        agent_state, metrics = update(agent, state.agent, batches, update_key)
+        agent_state, metrics = update(agent, state.agent, batches, update_key, iteration)
         tally = jax.tree.map(jnp.add, state.tally, metrics)
-        return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + 1)
+        actor_updates = agent.actor_updates_before(iteration + 1) - agent.actor_updates_before(iteration)
+        updates = jnp.stack([jnp.uint32(agent.cycles * agent.critic_steps), actor_updates]).astype(jnp.int32)
+        return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + updates)
 
-    return over_seeds(one)(state, transition)
+    return tuple(jax.tree.leaves(over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))
 
 
-def _iteration_keys(key: PRNGKeyArray, iteration: Int[Array, ""]) -> PRNGKeyArray:
+def mean_metrics(state: TrainState) -> dict[str, np.ndarray]:
+    """The mean of each metric over the updates since the tally was cleared, one entry per seed."""
+    sums, counts = jax.device_get((state.tally, state.tallied))
+    return {
+        name: total / count
+        for kind, count in zip(sums, counts, strict=True)
+        for name, total in kind.items()
+        if count
+    }
+
+
+def _iteration_keys(key: UInt32[Array, "2"], iteration: UInt32[Array, ""]) -> PRNGKeyArray:
     """The key for acting and the key for learning of one iteration."""
-    return jax.random.split(jax.random.fold_in(key, iteration))
+    return jax.random.split(jax.random.fold_in(randomness.wrap(key), iteration))

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
 
 from fcritic.types import EnvSpec, Transition
 
@@ -11,40 +12,54 @@ from fcritic.types import EnvSpec, Transition
 class Replay(eqx.Module):
     """The last `capacity` steps of every environment, the buffer R of `alg-nn`.
 
-    Rows are time, columns environments. All seeds step together, so they share one cursor: an index that is
-    not batched keeps the write a cheap slice update when the rows are vmapped over seeds.
+    Rows are time, columns environments, and a whole transition is one strip of numbers: it is written and read in
+    one piece, and no consumer of a field can make the compiler rearrange (that is, copy) the ring. All seeds step
+    together, so they share one cursor: an index that is not batched keeps the write a cheap slice update when the
+    rows are vmapped over seeds.
     """
 
-    rows: Transition
+    rows: Float[Array, "capacity envs width"]
     written: Int[Array, ""]
 
     @property
     def capacity(self) -> int:
         """How many steps per environment fit."""
-        return self.rows.reward.shape[-2]
+        return self.rows.shape[-3]
 
 
 def empty(spec: EnvSpec, envs: int, capacity: int) -> Replay:
     """A ring without transitions."""
-    zeros = lambda *shape: jnp.zeros((capacity, envs, *shape))
-    rows = Transition(zeros(spec.obs_dim), zeros(spec.act_dim), zeros(), zeros(), zeros(spec.obs_dim))
-    return Replay(rows, jnp.zeros((), jnp.int32))
+    return Replay(jnp.zeros((capacity, envs, 2 * spec.obs_dim + spec.act_dim + 2)), jnp.zeros((), jnp.int32))
 
 
-def add(replay: Replay, transition: Transition) -> Replay:
+def pack(transition: Transition) -> Float[np.ndarray, "*axes width"]:
+    """A transition from the host as strips."""
+    scalars = (transition.reward[..., None], transition.discount[..., None])
+    parts = (transition.obs, transition.act, *scalars, transition.next_obs)
+    return np.concatenate(parts, axis=-1, dtype=np.float32)
+
+
+def unpack(rows: Float[Array, "*axes width"], spec: EnvSpec) -> Transition:
+    """The reverse of `pack`."""
+    ends = np.cumsum([spec.obs_dim, spec.act_dim, 1, 1]).tolist()
+    obs, act, reward, discount, next_obs = jnp.split(rows, ends, axis=-1)
+    return Transition(obs, act, reward[..., 0], discount[..., 0], next_obs)
+
+
+def add(replay: Replay, row: Float[Array, "envs width"]) -> Replay:
     """Stores one step of every environment (line 9), over the oldest one where the ring is full."""
     cursor = replay.written % replay.capacity
-    write = lambda ring, new: jax.lax.dynamic_update_index_in_dim(ring, new.astype(ring.dtype), cursor, 0)
-    return Replay(jax.tree.map(write, replay.rows, transition), replay.written + 1)
+    rows = jax.lax.dynamic_update_index_in_dim(replay.rows, row, cursor, 0)
+    return Replay(rows, replay.written + 1)
 
 
-def sample(replay: Replay, shape: tuple[int, ...], key: PRNGKeyArray) -> Transition:
+def sample(replay: Replay, spec: EnvSpec, shape: tuple[int, ...], key: PRNGKeyArray) -> Transition:
     """Transitions drawn uniformly, with replacement, in the given shape."""
-    row_key, env_key = jax.random.split(key)
-    filled = jnp.minimum(replay.written, replay.capacity)
-    row = jax.random.randint(row_key, shape, 0, filled)
-    env = jax.random.randint(env_key, shape, 0, replay.rows.reward.shape[-1])
-    return jax.tree.map(lambda ring: ring[row, env], replay.rows)
+    capacity, envs, width = replay.rows.shape
+    filled = jnp.minimum(replay.written, capacity).astype(jnp.uint32)
+    # The remainder favours low indices by at most (filled * envs) / 2^32.
+    index = jax.random.bits(key, shape) % (filled * envs)
+    return unpack(replay.rows.reshape(capacity * envs, width)[index], spec)
 
 
 class Normalizer(eqx.Module):

@@ -15,6 +15,7 @@ from fcritic.envs import EnvState, task_spec
 from fcritic.errors import CheckpointError
 from fcritic.learning import Learning, TrainState
 from fcritic.replay import Normalizer
+from fcritic.replay import unpack as unpack_rows
 from fcritic.trees import flatten, unflatten
 from fcritic.types import EnvSpec, Transition
 
@@ -40,7 +41,7 @@ def pack(state: TrainState, memory: Any, pending: Transition | None, environment
     `pending` is the step that the environments have taken but the device has not stored yet.
     """
     filled = min(int(state.replay.written), state.replay.capacity)
-    rows = jax.tree.map(lambda ring: np.asarray(ring[:, :filled]), state.replay.rows)
+    rows = np.asarray(state.replay.rows[:, :filled])
     learned = eqx.tree_at(lambda s: s.replay, state, None)
     return {
         "agent": flatten(learned),
@@ -60,16 +61,14 @@ def unpack(
     filled = _filled(groups["replay"])
     if filled > learning.capacity:
         raise CheckpointError("the saved replay is larger than this run's; change --replay back")
-    saved = jax.tree.map(
-        lambda ring: jax.ShapeDtypeStruct((ring.shape[0], filled, *ring.shape[2:]), ring.dtype),
-        state.replay.rows,
-    )
+    empty = state.replay.rows
+    saved = jax.ShapeDtypeStruct((empty.shape[0], filled, *empty.shape[2:]), empty.dtype)
     parts = unflatten({"rows": saved, "written": state.replay.written}, groups["replay"])
-    rows = jax.tree.map(lambda ring, kept: ring.at[:, :filled].set(kept), state.replay.rows, parts["rows"])
+    rows = empty.at[:, :filled].set(parts["rows"])
     ring = eqx.tree_at(lambda r: (r.rows, r.written), state.replay, (rows, parts["written"]))
     rollout: dict[str, Any] = {"memory": memory}
     if any(name.startswith("pending") for name in groups["rollout"]):
-        rollout["pending"] = jax.tree.map(lambda ring: np.asarray(ring[:, 0]), state.replay.rows)
+        rollout["pending"] = jax.tree.map(np.asarray, unpack_rows(empty[:, 0], learning.spec))
     rollout = unflatten(rollout, groups["rollout"])
     state = eqx.tree_at(lambda s: s.replay, learned, ring, is_leaf=lambda leaf: leaf is None)
     return state, rollout["memory"], rollout.get("pending"), groups["environments"]
@@ -86,10 +85,10 @@ def load_policies(config: TrainConfig, directory: Path) -> tuple[Any, Normalizer
 
 
 def _filled(replay: dict[str, np.ndarray]) -> int:
-    rewards = replay.get("rows/reward")
-    if rewards is None or rewards.ndim != 3:
-        raise CheckpointError("the saved replay has no rewards; use an earlier checkpoint")
-    return rewards.shape[1]
+    rows = replay.get("rows")
+    if rows is None or rows.ndim != 4:
+        raise CheckpointError("the saved replay has no rows; use an earlier checkpoint")
+    return rows.shape[1]
 
 
 def clear_tally(state: TrainState) -> TrainState:

@@ -16,6 +16,7 @@ from fcritic.console import TrainingConsole
 from fcritic.cost import announce_cost
 from fcritic.errors import Diverged, UsageError
 from fcritic.evaluate import Evaluator
+from fcritic.learning import TrainState, mean_metrics
 from fcritic.logs import JSONLog, TensorBoardLog
 from fcritic.retention import prune
 from fcritic.runs import RunDirectory
@@ -73,6 +74,15 @@ class Training:
         self.sinks = [self.log, TensorBoardLog(run.path / "tensorboard", resume_step)]
 
     @property
+    def state(self) -> TrainState:
+        """Everything on the device, by its names."""
+        return self.flat.tree
+
+    @state.setter
+    def state(self, state: TrainState) -> None:
+        self.flat = self.learning.flat(state)
+
+    @property
     def frame(self) -> int:
         """Frames taken so far, summed over the environments of a seed."""
         return self.progress.iteration * self.config.frames_per_iteration
@@ -85,9 +95,7 @@ class Training:
         try:
             with self.console:
                 self._announce()
-                while self.progress.iteration < self.config.iterations and not self.stop_signal:
-                    self._iterate()
-                    self._after_iteration()
+                self.advance(self.config.iterations - self.progress.iteration)
                 self._save()
         finally:
             for number, handler in handlers.items():
@@ -95,6 +103,14 @@ class Training:
             self._close()
         if self.stop_signal:
             raise Interrupted(self.stop_signal, self.frame)
+
+    def advance(self, iterations: int) -> None:
+        """So many iterations with all that falls due in them, unless a signal asks to stop."""
+        for _ in range(iterations):
+            if self.stop_signal:
+                return
+            self._iterate()
+            self._after_iteration()
 
     def _iterate(self) -> None:
         """One step in every environment, taken while the device learns from the step before.
@@ -104,13 +120,18 @@ class Training:
         iteration, warm = self.progress.iteration, self.progress.iteration < self.config.warmup_iterations
         vector, learning = self.vector, self.learning
         actions, self.memory = learning.act(
-            self.state, self.memory, vector.obs, vector.fresh, iteration, uniform=warm
+            self.flat,
+            self.memory,
+            vector.obs,
+            vector.fresh,
+            iteration,
+            uniform=warm and self.config.warmup_actions == "uniform",
         )
         if self.pending is not None:
-            self.state = (
-                learning.store(self.state, self.pending)
+            self.flat = (
+                learning.store(self.flat, self.pending)
                 if warm
-                else learning.learn(self.state, self.pending, iteration)
+                else learning.learn(self.flat, self.pending, iteration)
             )
         self.pending, episodes = vector.step(self._finite(np.asarray(actions)))
         self.progress.iteration += 1
@@ -132,7 +153,7 @@ class Training:
         last = iteration == config.iterations
         self.console.update(self.frame)
         if iteration == config.warmup_iterations + 1:
-            jax.block_until_ready(self.state)  # compiled by now
+            jax.block_until_ready(self.flat.leaves)  # compiled by now
             self.console.restart_clock(self.frame)
         if iteration > config.warmup_iterations and (last or self._due(config.log_every)):
             self._write_losses()
@@ -156,10 +177,10 @@ class Training:
         self.console.update(self.frame, rollout=float(np.mean([e.total_reward for e in episodes])))
 
     def _write_losses(self) -> None:
-        sums, count = jax.device_get((self.state.tally, self.state.tallied))
+        means, agent, config = mean_metrics(self.state), self.config.agent, self.config
         self.state = clear_tally(self.state)
-        means = {name: values / max(count, 1) for name, values in sums.items()}
-        updates = max(0, self.progress.iteration - self.config.warmup_iterations) * self.config.agent.cycles
+        before = agent.actor_updates_before(min(self.progress.iteration, config.warmup_iterations))
+        updates = agent.actor_updates_before(self.progress.iteration) - before
         rows = [
             (seed, {name: float(values[seed]) for name, values in means.items()} | {"actor_updates": updates})
             for seed in range(self.config.seeds)

@@ -146,11 +146,15 @@ def test_the_rollout_actor_is_drawn_per_episode_and_acts_without_noise(tiny, spe
     assert set(np.asarray(drawn).tolist()) == {0, 1, 2}
     state, obs = start(tiny, spec), jnp.array([0.1, -0.4, 2.0])
     for index in range(3):
-        action = tiny.act(state, jnp.array(index), obs, KEY)
+        action = tiny.act(state.actors.params, jnp.array(index), obs, KEY)[0]
         np.testing.assert_allclose(action, ensembles.member(state.actors.params, index)(obs), rtol=1e-5)
-        np.testing.assert_array_equal(action, tiny.act(state, jnp.array(index), obs, jax.random.key(99)))
+        np.testing.assert_array_equal(
+            action, tiny.act(state.actors.params, jnp.array(index), obs, jax.random.key(99))[0]
+        )
     per_step = dataclasses.replace(tiny, per_step_actor=True)
-    actions = {float(per_step.act(state, jnp.array(0), obs, jax.random.key(i))[0]) for i in range(30)}
+    actions = {
+        float(per_step.act(state.actors.params, jnp.array(0), obs, jax.random.key(i))[0][0]) for i in range(30)
+    }
     assert len(actions) == 3
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from fcritic import ensembles, envs
+from fcritic.agents.fac import FAC
 from fcritic.agents.losses import encode_all
 from fcritic.agents.recipes import RECIPES, find_recipe
+from fcritic.agents.sac import SAC
 from fcritic.envs.probes import PROBES, ProbeEnv
 from fcritic.learning import Learning
 
@@ -24,33 +26,27 @@ DISCOUNT = 0.8
 def shrunk(recipe: str):
     """The recipe with networks that train in seconds."""
     agent = find_recipe(recipe)
-    encoder = dataclasses.replace(agent.encoder, probes=8, depth=1, width=16, code=8)
-    return dataclasses.replace(
-        agent,
-        members=2,
-        batch_size=32,
-        discount=DISCOUNT,
-        learning_rate=3e-3,
-        encoder_learning_rate=None,
-        tau=0.05,
-        encoder=encoder,
-        actor_hidden=(16, 16),
-        state_action_hidden=(16,),
-        state_action_code=8,
-        joint_hidden=(16,),
-    )
+    small = {"batch_size": 32, "discount": DISCOUNT, "learning_rate": 3e-3, "tau": 0.05, "actor_hidden": (16, 16)}
+    if isinstance(agent, FAC):
+        encoder = dataclasses.replace(agent.encoder, probes=8, depth=1, width=16, code=8)
+        heads = {"state_action_hidden": (16,), "state_action_code": 8, "joint_hidden": (16,)}
+        return dataclasses.replace(agent, members=2, encoder_learning_rate=None, encoder=encoder, **heads, **small)
+    if isinstance(agent, SAC):  # few steps: the temperature must fall soon, or values hold much entropy
+        small |= {"initial_temperature": 0.1, "temperature_learning_rate": 1e-2}
+    few = {"critics": min(agent.critics, 4), "critic_steps": min(agent.critic_steps, 3), "critic_hidden": (16, 16)}
+    return dataclasses.replace(agent, **few, **small)
 
 
 def train(agent, iterations=700, warm=100):
     vector = envs.VectorEnv([[ProbeEnv(name, seed=0), ProbeEnv(name, seed=1)] for name in PROBES])
     learning = Learning(agent, vector.spec, envs=2, capacity=2000, normalize=False, recency=8.0)
     state = learning.start(list(range(len(PROBES))))
-    memory = learning.begin(state)
+    memory, state = learning.begin(state), learning.flat(state)
     for iteration in range(iterations):
         actions, memory = learning.act(state, memory, vector.obs, vector.fresh, iteration, iteration < warm)
         step, _ = vector.step(np.asarray(actions))
         state = learning.store(state, step) if iteration < warm else learning.learn(state, step, iteration)
-    return jax.tree.map(np.asarray, state.agent)
+    return jax.tree.map(np.asarray, state.tree.agent)
 
 
 def shown(name: str) -> list[np.ndarray]:
@@ -65,12 +61,13 @@ def shown(name: str) -> list[np.ndarray]:
 
 
 def critic_values(agent, learned, obs, act):
-    """Q_i(pi_i, obs, act) of every pair."""
+    """What is held of an action in each actor's opinion: by its own critic, or by the mean of the ensemble."""
+    if not isinstance(agent, FAC):
+        return vmap(lambda critic: critic(obs, act))(learned.critics.params).mean(keepdims=True)
     critics, policies = learned.critics.params, learned.actors.params
     if agent.functional:
-        codes = encode_all(critics, policies, agent.encoder.shared)[
-            jnp.arange(agent.members), jnp.arange(agent.members)
-        ]
+        pairs = jnp.arange(agent.members)
+        codes = encode_all(critics, policies, agent.encoder.shared)[pairs, pairs]
     else:
         codes = jnp.zeros((agent.members, 0))
     return vmap(lambda head, code: head(code, obs, act))(critics.head, codes)
@@ -82,13 +79,13 @@ def test_every_recipe_learns_every_probe(recipe):
     learned_all = train(agent)
     for index, name in enumerate(PROBES):
         learned = jax.tree.map(lambda leaf, index=index: jnp.asarray(leaf[index]), learned_all)
-        env = ProbeEnv(name, seed=0)
+        env, policies = ProbeEnv(name, seed=0), agent.evaluation_policies(learned)
         for obs in shown(name):
-            actions = np.asarray(vmap(lambda policy, obs=obs: policy(jnp.asarray(obs)))(learned.actors.params))
+            actions = np.asarray(vmap(lambda policy, obs=obs: policy(jnp.asarray(obs)))(policies))
             for member, action in enumerate(actions):
                 reward = lambda act, env=env, obs=obs: env.probe.reward(float(obs[0]), float(act[0]))
                 assert reward(env.best_policy(obs)) - reward(action) < 0.1, (name, obs, member, action)
-                policy = ensembles.member(learned.actors.params, member)
+                policy = ensembles.member(policies, member)
                 truth = env.action_value(
                     lambda o, policy=policy: np.asarray(policy(jnp.asarray(o))), obs, action, DISCOUNT
                 )

@@ -21,17 +21,17 @@ def step(number: int, envs: int) -> Transition:
 def test_the_ring_keeps_the_last_steps_of_every_environment():
     ring = replay.empty(SPEC, envs=3, capacity=4)
     for number in range(6):
-        ring = replay.add(ring, step(number, 3))
+        ring = replay.add(ring, replay.pack(step(number, 3)))
     assert int(ring.written) == 6
-    stored = sorted(np.asarray(ring.rows.reward).ravel().tolist())
+    stored = sorted(np.asarray(replay.unpack(ring.rows, SPEC).reward).ravel().tolist())
     assert stored == sorted(100.0 * n + e for n in (2, 3, 4, 5) for e in range(3))
 
 
 def test_samples_are_whole_transitions_drawn_evenly_from_what_was_written():
     ring = replay.empty(SPEC, envs=2, capacity=10)
     for number in range(5):
-        ring = replay.add(ring, step(number, 2))
-    batch = replay.sample(ring, (3, 4000), jax.random.key(0))
+        ring = replay.add(ring, replay.pack(step(number, 2)))
+    batch = replay.sample(ring, SPEC, (3, 4000), jax.random.key(0))
     assert batch.obs.shape == (3, 4000, 2) and batch.reward.shape == (3, 4000)
     np.testing.assert_array_equal(batch.obs[..., 0], batch.reward)
     np.testing.assert_array_equal(batch.next_obs[..., 1], batch.reward + 0.5)
@@ -44,8 +44,8 @@ def test_samples_are_whole_transitions_drawn_evenly_from_what_was_written():
 def test_a_full_ring_is_sampled_whole():
     ring = replay.empty(SPEC, envs=1, capacity=3)
     for number in range(7):
-        ring = replay.add(ring, step(number, 1))
-    batch = replay.sample(ring, (300,), jax.random.key(1))
+        ring = replay.add(ring, replay.pack(step(number, 1)))
+    batch = replay.sample(ring, SPEC, (300,), jax.random.key(1))
     assert set(np.asarray(batch.reward).tolist()) == {400.0, 500.0, 600.0}
 
 

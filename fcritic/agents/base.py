@@ -3,11 +3,12 @@
 import abc
 import dataclasses
 import math
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 import optax
 
 from fcritic.errors import UsageError, require_at_least
@@ -15,6 +16,7 @@ from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
 Memory = Any
+ActorBatch = Literal["own", "last"]
 
 
 class Learner(eqx.Module):
@@ -49,13 +51,18 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """Critic updates before each actor update, G (text: fixed at 3; 2 or 3 suffice, 1 is unstable)."""
     cycles: int = 1
     """Rounds of `critic_steps` + 1 updates per iteration (paper: 1; a public fork of its code base: 3)."""
+    actor_delay: int = 1
+    """Cycles per actor update (paper: 1; TD3's delayed actor: 2)."""
+    actor_batch: ActorBatch = "own"
+    """Batch of the actor update: its own (line 18), or the last critic update's (published SAC and TD3)."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"--{field.name.replace('_', '-')} must be a finite number, not {value}")
-        require_at_least(1, batch_size=self.batch_size, critic_steps=self.critic_steps, cycles=self.cycles)
+        counts = ("batch_size", "critic_steps", "cycles", "actor_delay")
+        require_at_least(1, **{name: getattr(self, name) for name in counts})
         if not 0 <= self.discount < 1:
             raise UsageError(f"--discount must be in [0, 1), not {self.discount:g}")
 
@@ -64,14 +71,18 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """The state before any training."""
 
     @abc.abstractmethod
-    def begin_episode(self, key: PRNGKeyArray) -> Memory:
+    def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> Memory:
         """What one environment remembers for an episode, drawn at its start."""
 
     @abc.abstractmethod
+    def rollout_policy(self, state: State) -> Any:
+        """The part of the state that `act` needs, so that a call does not carry the rest."""
+
+    @abc.abstractmethod
     def act(
-        self, state: State, memory: Memory, obs: Float[Array, " obs"], key: PRNGKeyArray
-    ) -> Float[Array, " act"]:
-        """The action in one environment during training."""
+        self, policy: Any, memory: Memory, obs: Float[Array, " obs"], key: PRNGKeyArray
+    ) -> tuple[Float[Array, " act"], Memory]:
+        """The action in one environment during training, and what the environment remembers after it."""
 
     @abc.abstractmethod
     def critic_step(self, state: State, batch: Transition, key: PRNGKeyArray) -> tuple[State, Metrics]:
@@ -100,32 +111,52 @@ class AbstractAgent(abc.ABC, Generic[State]):
     @property
     def batches_per_iteration(self) -> int:
         """How many batches one `update` uses."""
-        return self.cycles * (self.critic_steps + 1)
+        return self.cycles * (self.critic_steps + (self.actor_batch == "own"))
+
+    def actor_updates_before(self, iteration: Any) -> Any:
+        """Actor updates in iterations 0 to `iteration` - 1, if all of them learned."""
+        return iteration * self.cycles // self.actor_delay
 
 
 def update(
-    agent: AbstractAgent[State], state: State, batches: Transition, key: PRNGKeyArray
-) -> tuple[State, Metrics]:
+    agent: AbstractAgent[State], state: State, batches: Transition, key: PRNGKeyArray, iteration: UInt32[Array, ""]
+) -> tuple[State, tuple[Metrics, Metrics]]:
     """One iteration of learning: G critic updates and one actor update, `cycles` times (lines 10-22).
 
-    `batches` has a leading axis of `agent.batches_per_iteration`: every update has a batch of its own.
+    `batches` has a leading axis of `agent.batches_per_iteration`. Returns the sums of the critic updates'
+    metrics and of the actor updates' metrics, which may be more or fewer.
     """
     grouped = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
+    numbers = iteration * agent.cycles + jnp.arange(agent.cycles, dtype=iteration.dtype)
 
     def critic_step(state: State, inputs: tuple[Transition, PRNGKeyArray]) -> tuple[State, Metrics]:
         return agent.critic_step(state, *inputs)
 
-    def cycle(state: State, inputs: tuple[Transition, PRNGKeyArray]) -> tuple[State, Metrics]:
-        group, cycle_key = inputs
+    def cycle(state: State, inputs: tuple[Transition, PRNGKeyArray, Array]) -> tuple[State, tuple]:
+        group, cycle_key, number = inputs
         critic_key, actor_key = jax.random.split(cycle_key)
-        critic_batches, actor_batch = (
-            jax.tree.map(lambda leaf: leaf[:-1], group),
-            jax.tree.map(lambda leaf: leaf[-1], group),
-        )
+        critic_batches = jax.tree.map(lambda leaf: leaf[: agent.critic_steps], group)
+        actor_batch = jax.tree.map(lambda leaf: leaf[-1], group)
         critic_keys = jax.random.split(critic_key, agent.critic_steps)
         state, critic_metrics = jax.lax.scan(critic_step, state, (critic_batches, critic_keys))
-        state, actor_metrics = agent.actor_step(state, actor_batch, actor_key)
-        return state, jax.tree.map(lambda leaf: leaf.mean(axis=0), critic_metrics) | actor_metrics
+        state, actor_metrics = _delayed_actor_step(agent, state, actor_batch, actor_key, number)
+        return state, (_sum_first_axis(critic_metrics), actor_metrics)
 
-    state, metrics = jax.lax.scan(cycle, state, (grouped, jax.random.split(key, agent.cycles)))
-    return state, jax.tree.map(lambda leaf: leaf.mean(axis=0), metrics)
+    state, metrics = jax.lax.scan(cycle, state, (grouped, jax.random.split(key, agent.cycles), numbers))
+    return state, _sum_first_axis(metrics)
+
+
+def _delayed_actor_step(
+    agent: AbstractAgent[State], state: State, batch: Transition, key: PRNGKeyArray, number: UInt32[Array, ""]
+) -> tuple[State, Metrics]:
+    """The actor update of a cycle, in the last of every `actor_delay` cycles; metrics of zero in the others."""
+    if agent.actor_delay == 1:
+        return agent.actor_step(state, batch, key)
+    skipped = jax.tree.map(jnp.zeros_like, jax.eval_shape(agent.actor_step, state, batch, key)[1])
+    due = number % agent.actor_delay == agent.actor_delay - 1
+    return jax.lax.cond(due, lambda s: agent.actor_step(s, batch, key), lambda s: (s, skipped), state)
+
+
+def _sum_first_axis(tree: Any) -> Any:
+    """Every leaf summed over its leading axis."""
+    return jax.tree.map(lambda leaf: leaf.sum(axis=0), tree)

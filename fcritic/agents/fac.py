@@ -118,17 +118,21 @@ class FAC(AbstractAgent[FACState]):
             policies if self.neighbours == "path" else None,
         )
 
-    def begin_episode(self, key: PRNGKeyArray) -> Int[Array, ""]:
+    def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> Int[Array, ""]:
         """The rollout actor of the episode (line 7)."""
         return jax.random.randint(key, (), 0, self.members)
 
+    def rollout_policy(self, state: FACState) -> DeterministicPolicy:
+        """All n actors."""
+        return state.actors.params
+
     def act(
-        self, state: FACState, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
-    ) -> Float[Array, " act"]:
+        self, policy: DeterministicPolicy, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
+    ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
         """The rollout actor's action, without noise (line 8)."""
         index = jax.random.randint(key, (), 0, self.members) if self.per_step_actor else memory
         # Computing all actors and picking one is cheaper than gathering one actor's weights.
-        return vmap(lambda policy: policy(obs))(state.actors.params)[index]
+        return vmap(lambda one: one(obs))(policy)[index], memory
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""

@@ -1,9 +1,12 @@
 """Recipes: the names used in the figures, each a handful of changed fields over its algorithm."""
 
 import dataclasses
+from typing import Any
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac import FAC
+from fcritic.agents.sac import SAC
+from fcritic.agents.td3 import TD3
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.networks.actor_encoder import EncoderConfig
 
@@ -19,6 +22,15 @@ SMALL = FAC(
     encoder=EncoderConfig(probes=32, depth=1, code=32, width=32, shared=True),
 )
 
+PLUS: dict[str, Any] = {
+    "critics": 10,
+    "critic_steps": 10,
+    "layer_norm": True,
+    "subset": 1,
+    "actor_value": "mean",
+}
+"""What the paper adds to a baseline to make it strong."""
+
 RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     "fac": (FAC(), "the paper's agent: 10 actors, 10 functional critics, an encoder for each critic"),
     "fac-shared": (
@@ -33,6 +45,16 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     "fac-plain": (
         FAC(functional=False),
         "ablation: critics that ignore the policy, each learning on its own actor",
+    ),
+    "sac": (SAC(), "soft actor-critic: twin critics, learned temperature, one update per iteration"),
+    "sac+": (
+        SAC(**PLUS),
+        "SAC with 10 critics, layer norm, random targets and 10 critic updates per actor update",
+    ),
+    "td3": (TD3(), "twin critics, smoothed targets, an actor updated every second time, exploration noise"),
+    "td3+": (
+        TD3(**PLUS, actor_delay=1, targets_with_actor=False),
+        "TD3 with 10 critics, layer norm, random targets and 10 critic updates per actor update",
     ),
     "fac-unpaired": (FAC(pairing="mean"), "ablation: every actor climbs the mean of all critics"),
 }

@@ -81,3 +81,16 @@ class FunctionalCritic(eqx.Module):
     def __call__(self, policy: Policy, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
         """Q(pi, s, a)."""
         return self.value(self.encode(policy), obs, act)
+
+
+class StateActionCritic(eqx.Module):
+    """Q(s, a) that knows no policy: the critic of SAC and TD3."""
+
+    network: MLP
+
+    def __init__(self, obs_dim: int, act_dim: int, hidden: Sequence[int], *, layer_norm: bool, key: PRNGKeyArray):
+        self.network = MLP(obs_dim + act_dim, hidden, 1, key=key, layer_norm=layer_norm)
+
+    def __call__(self, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
+        """The value of an action at a state."""
+        return self.network(jnp.concatenate([obs, act]))[0]

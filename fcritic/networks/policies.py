@@ -37,3 +37,64 @@ class DeterministicPolicy(eqx.Module):
         """Hidden layers after their ReLU, then the action after its tanh."""
         *hidden, raw = self.network.activations(obs)
         return (*hidden, jnp.tanh(raw))
+
+
+class GaussianPolicy(eqx.Module):
+    """a = tanh(x) with x ~ N(mean(s), std(s)^2) in every dimension: the actor of SAC.
+
+    Called like any policy it gives its mode, tanh(mean), which is what evaluation uses.
+    """
+
+    network: MLP
+    log_std_range: tuple[float, float] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        obs_dim: int,
+        hidden: Sequence[int],
+        act_dim: int,
+        *,
+        key: PRNGKeyArray,
+        log_std_range: tuple[float, float],
+    ):
+        """The last layer holds both heads. Its weights have deviation 0.3 / sqrt(fan-in): std begins near 1."""
+        last_width = hidden[-1] if hidden else obs_dim
+        self.network = MLP(obs_dim, hidden, 2 * act_dim, key=key, last_scale=0.3 * (3 / last_width) ** 0.5)
+        self.log_std_range = log_std_range
+
+    @property
+    def act_dim(self) -> int:
+        """Dimensions of an action."""
+        return self.network.layers[-1].bias.shape[-1] // 2
+
+    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
+        """The mode pi(s) = tanh(mean(s))."""
+        return self.activations(obs)[-1]
+
+    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
+        """Hidden layers after their ReLU, then the mode."""
+        *hidden, heads = self.network.activations(obs)
+        return (*hidden, jnp.tanh(jnp.split(heads, 2)[0]))
+
+    def sample(
+        self, obs: Float[Array, " obs"], noise: Float[Array, " act"]
+    ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
+        """The action that standard normal noise is mapped to, and its log-density log pi(a|s)."""
+        mean, raw = jnp.split(self.network(obs), 2)
+        log_std = jnp.clip(raw, *self.log_std_range)
+        before = mean + jnp.exp(log_std) * noise
+        return jnp.tanh(before), squashed_log_prob(noise, log_std, before)
+
+
+def squashed_log_prob(
+    noise: Float[Array, " act"], log_std: Float[Array, " act"], before: Float[Array, " act"]
+) -> Float[Array, ""]:
+    """log density of tanh(x) at x = `before` = mean + std * noise.
+
+    The density of x, divided by the slope of tanh. log(1 - tanh(x)^2) is written as
+    2 (log 2 - |x| - log(1 + exp(-2|x|))), which stays finite where tanh rounds to 1.
+    """
+    gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    size = jnp.abs(before)
+    slope = 2 * (jnp.log(2.0) - size - jnp.log(1 + jnp.exp(-2 * size)))
+    return jnp.sum(gaussian - slope)

@@ -1,0 +1,155 @@
+"""What SAC and TD3 share: an ensemble of critics Q(s, a), a common target, and one value for the actor."""
+
+import abc
+import dataclasses
+from typing import Any, Literal, TypeVar
+
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+import optax
+
+from fcritic import ensembles
+from fcritic.agents.base import AbstractAgent, ActorBatch, Learner
+from fcritic.errors import UsageError, require_at_least
+from fcritic.networks.critics import StateActionCritic
+from fcritic.types import EnvSpec, Metrics, Transition
+
+State = TypeVar("State")
+Subset = int | Literal["all"]
+ActorValue = Literal["min", "mean", "first"]
+
+
+def values(
+    critics: StateActionCritic, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"]
+) -> Float[Array, "critics batch"]:
+    """Q_i(s_b, a_b) of every critic.
+
+    Each critic gets a copy of the inputs: its products are then its own, and nothing is reordered between them.
+    """
+    copies = lambda leaf: jnp.broadcast_to(leaf, (ensembles.size(critics), *leaf.shape))
+    return vmap(lambda critic, o, a: vmap(critic)(o, a))(critics, copies(obs), copies(act))
+
+
+def draw_subset(critics: StateActionCritic, subset: Subset, key: PRNGKeyArray) -> StateActionCritic:
+    """`subset` different critics, drawn anew at each update; all of them where that is asked."""
+    count = ensembles.size(critics)
+    if subset in ("all", count):
+        return critics
+    return ensembles.member(critics, jax.random.permutation(key, count)[:subset])
+
+
+def for_actor(all_values: Float[Array, "critics batch"], kind: ActorValue) -> Float[Array, " batch"]:
+    """The value that the actor climbs, from those of all critics."""
+    if kind == "first":
+        return all_values[0]
+    return all_values.min(axis=0) if kind == "min" else all_values.mean(axis=0)
+
+
+def critic_loss(
+    critics: StateActionCritic, goal: Float[Array, " batch"], batch: Transition
+) -> tuple[Float[Array, ""], Metrics]:
+    """The sum over critics of the mean squared distance to one common target, without a factor 1/2."""
+    value = values(critics, batch.obs, batch.act)
+    losses = jnp.mean((value - goal[None]) ** 2, axis=1)
+    metrics = {
+        "critic_loss": losses.mean(),
+        "critic_value": value.mean(),
+        "target_value": goal.mean(),
+        "critic_spread": value.mean(axis=1).std(),
+    }
+    return losses.sum(), metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticEnsembleAgent(AbstractAgent[State]):
+    """An actor and several critics that regress on the same target."""
+
+    critic_steps: int = 1
+    """Critic updates per cycle, G (SAC, TD3: 1; SAC+ and TD3+: 10, the ratio of the paper's text for SAC+)."""
+    actor_batch: ActorBatch = "last"
+    """Batch of the actor update: the last critic update's, as in all published codes, or its `own`."""
+    critics: int = 2
+    """Critics and targets (Haarnoja 2018, Fujimoto 2018: 2; paper's SAC+ and TD3+: 10)."""
+    subset: Subset = "all"
+    """Target critics whose minimum is the target: `all`, or so many, drawn at each update (fork: 1, REDQ: 2)."""
+    actor_value: ActorValue = "min"
+    """What the actor climbs: `min`, `mean` or the `first` critic (fork: min, plus: mean; sfujim/TD3: first)."""
+    layer_norm: bool = False
+    """Layer norm in the critics between linear and ReLU (paper's SAC+ and TD3+: on)."""
+    learning_rate: float = 3e-4
+    """Step of Adam for actor and critics (Table `tab:hyperparams`)."""
+    tau: float = 0.005
+    """Target update rate (Table `tab:hyperparams`)."""
+    actor_hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of the actor (Table `tab:hyperparams`)."""
+    critic_hidden: tuple[int, ...] = (256, 256)
+    """Hidden layers of a critic (Table `tab:hyperparams`)."""
+    adam_epsilon: float = 1e-8
+    """Adam's guard against division by zero (open)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, critics=self.critics)
+        for name in ("actor_hidden", "critic_hidden"):
+            require_at_least(1, **{name: min(getattr(self, name), default=1)})
+        require_at_least(0, learning_rate=self.learning_rate)
+        if not 0 <= self.tau <= 1:
+            raise UsageError(f"--tau must be in [0, 1], not {self.tau:g}")
+        if self.subset != "all" and not 1 <= self.subset <= self.critics:
+            raise UsageError(f"--subset must be `all` or 1 to {self.critics}, the critics, not {self.subset}")
+
+    @abc.abstractmethod
+    def next_value(self, state: State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
+        """What the next state is worth, by the target critics."""
+
+    def critic_target(self, state: State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
+        """y = r + gamma d v(s'), where d is 0 at the end of a task."""
+        future = self.next_value(state, batch, key)
+        return jax.lax.stop_gradient(batch.reward + self.discount * batch.discount * future)
+
+    def train_critics(self, state: Any, batch: Transition, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        """One step of all critics toward the common target."""
+        goal = self.critic_target(state, batch, key)
+        grads, metrics = jax.grad(critic_loss, has_aux=True)(state.critics.params, goal, batch)
+        return state.critics.apply(grads, self.optimiser()), metrics
+
+    def smallest(
+        self, targets: StateActionCritic, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"], key
+    ) -> Float[Array, " batch"]:
+        """The minimum over the drawn subset of target critics."""
+        return values(draw_subset(targets, self.subset, key), obs, act).min(axis=0)
+
+    def begin_critics(self, spec: EnvSpec, key: PRNGKeyArray) -> Learner:
+        """Critics before any training; their targets begin as copies."""
+        make = lambda k: StateActionCritic(
+            spec.obs_dim, spec.act_dim, self.critic_hidden, layer_norm=self.layer_norm, key=k
+        )
+        return Learner.start(ensembles.stack(make, self.critics, key), self.optimiser())
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam for actor and critics."""
+        return optax.adam(self.learning_rate, eps=self.adam_epsilon)
+
+    def rollout_policy(self, state: Any) -> Any:
+        """The one actor."""
+        return state.actor.params
+
+    def evaluation_policies(self, state: Any) -> Any:
+        """The one actor, as a stack of one; called without noise it is deterministic."""
+        return jax.tree.map(lambda leaf: leaf[None], state.actor.params)
+
+    def describe(self, spec: EnvSpec) -> dict[str, Any]:
+        """Every field, and what is the same for all."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"actors": 1, "optimizer": "adam", "activation": "relu"} | fields
+
+    def parts(self, state: Any) -> dict[str, Any]:
+        """One member of each part, and all that is trained."""
+        return {
+            "one_actor": state.actor.params,
+            "one_critic": jax.eval_shape(lambda t: ensembles.member(t, 0), state.critics.params),
+            "all_critics": state.critics.params,
+            "all_targets": state.targets,
+        }

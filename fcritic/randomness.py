@@ -1,0 +1,80 @@
+"""Random streams: Threefry-2x32, the same numbers as JAX's default generator, at a fraction of its time on a CPU.
+
+JAX compiles every use of its generator on a CPU to a loop of many tiny operations: those of one SAC update took
+about a fifth of its time. Written out round by round, XLA makes each use one fused operation. Keys made here are
+ordinary JAX keys: `jax.random` works on them.
+"""
+
+import math
+
+import jax
+from jax import lax
+from jax.extend.random import define_prng_impl
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray, UInt32
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def stream(seed: int) -> PRNGKeyArray:
+    """The key from which everything random of one seed is derived."""
+    return jax.random.key(seed, impl=_IMPLEMENTATION)
+
+
+def wrap(data: UInt32[Array, "2"]) -> PRNGKeyArray:
+    """The key with this data."""
+    return jax.random.wrap_key_data(data, impl=_IMPLEMENTATION)
+
+
+def threefry(
+    key: UInt32[Array, "2"], high: UInt32[Array, "*shape"], low: UInt32[Array, "*shape"]
+) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
+    """20 rounds of Threefry-2x32 (Salmon 2011) on a counter of two words."""
+    words = [jnp.broadcast_to(word, high.shape) for word in (key[0], key[1], key[0] ^ key[1] ^ _PARITY)]
+    high, low = high + words[0], low + words[1]
+    for block in range(5):
+        for turn in _ROTATIONS[block % 2]:
+            high = high + low
+            low = ((low << turn) | (low >> (32 - turn))) ^ high
+        high = high + words[(block + 1) % 3]
+        low = low + words[(block + 2) % 3] + jnp.uint32(block + 1)
+    return high, low
+
+
+def _counted(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Two words for every entry of a shape, by its position."""
+    low = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+    return threefry(key, jnp.zeros_like(low), low)
+
+
+def _seed(seed: Array) -> Array:
+    word = lax.convert_element_type(seed, jnp.uint32)
+    return jnp.stack([jnp.zeros_like(word), word])
+
+
+def _split(key: Array, shape: tuple[int, ...]) -> Array:
+    return jnp.stack(_counted(key, shape), axis=-1)
+
+
+def _fold_in(key: Array, data: Array) -> Array:
+    word = lax.convert_element_type(data, jnp.uint32)
+    return jnp.stack(threefry(key, jnp.zeros_like(word), word))
+
+
+def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    high, low = _counted(key, shape)
+    if bit_width == 64:
+        return (high.astype(jnp.uint64) << 32) | low.astype(jnp.uint64)
+    return (high ^ low).astype(f"uint{bit_width}")
+
+
+_IMPLEMENTATION = define_prng_impl(
+    key_shape=(2,),
+    seed=_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="threefry2x32-fused",
+    tag="ftf",
+)
