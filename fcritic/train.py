@@ -167,13 +167,8 @@ class Training:
         return self.frame // every > (self.frame - self.config.frames_per_iteration) // every
 
     def _write_episodes(self, episodes: list[envs.Episode]) -> None:
-        self._write(
-            "episode",
-            [
-                (e.seed_index, {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps})
-                for e in episodes
-            ],
-        )
+        told = lambda e: {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps}
+        self._write("episode", [(e.seed_index, told(e)) for e in episodes])
         self.console.update(self.frame, rollout=float(np.mean([e.total_reward for e in episodes])))
 
     def _write_losses(self) -> None:

@@ -133,7 +133,7 @@ def test_one_update_is_g_critic_steps_then_one_actor_step(tiny, spec, batch):
     """The scan against the loop of the paper, each update with its own batch."""
     state = start(tiny, spec)
     batches = jax.tree.map(lambda leaf: jnp.stack([leaf * s for s in (1.0, 0.5, 0.25, 2.0)]), batch)
-    after, _ = jax.jit(lambda s: update(tiny, s, batches, KEY))(state)
+    after, _ = jax.jit(lambda s: update(tiny, s, batches, KEY, jnp.uint32(0)))(state)
     expected = state
     for g in range(3):
         expected, _ = critic_step(tiny, expected, jax.tree.map(lambda leaf, g=g: leaf[g], batches), KEY)
@@ -142,7 +142,7 @@ def test_one_update_is_g_critic_steps_then_one_actor_step(tiny, spec, batch):
 
 
 def test_the_rollout_actor_is_drawn_per_episode_and_acts_without_noise(tiny, spec):
-    drawn = jax.vmap(tiny.begin_episode)(jax.random.split(KEY, 300))
+    drawn = jax.vmap(lambda key: tiny.begin_episode(spec, key))(jax.random.split(KEY, 300))
     assert set(np.asarray(drawn).tolist()) == {0, 1, 2}
     state, obs = start(tiny, spec), jnp.array([0.1, -0.4, 2.0])
     for index in range(3):

@@ -11,13 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fcritic.agents.critic_ensemble import CriticEnsembleAgent
 from fcritic.agents.fac import FAC
+from fcritic.agents.sac import SAC
+from fcritic.agents.td3 import TD3
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.mlp import MLP
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAPER = (DOCS / "paper.md").read_text(encoding="utf-8")
 DESIGN = (DOCS / "design.md").read_text(encoding="utf-8")
+BASELINES = (DOCS / "baselines.md").read_text(encoding="utf-8")
 
 # The labels of the paper, so that these tests do not need its source.
 DEEP_EQUATIONS = {
@@ -116,7 +120,7 @@ def numbers(cell: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("name", names_in(PAPER + DESIGN))
+@pytest.mark.parametrize("name", names_in(PAPER + DESIGN + BASELINES))
 def test_every_name_exists(name: str):
     resolve(name)
 
@@ -130,7 +134,7 @@ def test_a_name_that_does_not_exist_is_noticed():
 def test_a_name_is_written_in_full_or_not_at_all():
     """A name in backticks that begins with a module of the package would escape the test above."""
     modules = {path.stem for path in (DOCS.parent / "fcritic").rglob("*.py")} - {"train"}  # also a kind of row
-    short = re.findall(rf"`((?:{'|'.join(modules)})\.[\w.]+)`", PAPER + DESIGN)
+    short = re.findall(rf"`((?:{'|'.join(modules)})\.[\w.]+)`", PAPER + DESIGN + BASELINES)
     assert [name for name in short if not name.endswith((".py", ".json", ".jsonl", ".txt"))] == []
 
 
@@ -199,11 +203,23 @@ def test_the_activation_is_relu():
     np.testing.assert_array_equal(network.activations(obs)[0], np.maximum(linear, 0))
 
 
+DATA_FIELDS = ("warmup", "warmup_actions", "replay", "normalize", "recency")
+
+
+def own_fields(kind: type, above: type | None = None) -> list[str]:
+    """Fields that a dataclass has and its parent has not."""
+    inherited = {field.name for field in dataclasses.fields(above)} if above else set()
+    return [field.name for field in dataclasses.fields(kind) if field.name not in inherited]
+
+
 @pytest.mark.parametrize(
     "name",
     [f"fcritic.agents.fac.FAC.{field.name}" for field in dataclasses.fields(FAC)]
     + [f"fcritic.networks.actor_encoder.EncoderConfig.{field.name}" for field in dataclasses.fields(EncoderConfig)]
-    + [f"fcritic.config.TrainConfig.{name}" for name in ("warmup", "replay", "normalize", "recency")],
+    + [f"fcritic.agents.critic_ensemble.CriticEnsembleAgent.{name}" for name in own_fields(CriticEnsembleAgent)]
+    + [f"fcritic.agents.sac.SAC.{name}" for name in own_fields(SAC, CriticEnsembleAgent)]
+    + [f"fcritic.agents.td3.TD3.{name}" for name in own_fields(TD3, CriticEnsembleAgent)]
+    + [f"fcritic.config.TrainConfig.{name}" for name in DATA_FIELDS],
 )
 def test_no_option_is_undocumented(name: str):
-    assert f"`{name}`" in PAPER + DESIGN
+    assert f"`{name}`" in PAPER + DESIGN + BASELINES

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fcritic import checkpoint, envs
+from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, UsageError
 from fcritic.evaluate import Evaluation, Evaluator
@@ -59,8 +60,15 @@ def stop_after(iterations: int, config, out) -> None:
             training.run()
 
 
-def test_a_stopped_and_continued_training_is_the_uninterrupted_one(config, tmp_path):
+BASELINES = {"actor_hidden": (8,), "critic_hidden": (9,), "batch_size": 5}
+AGENTS = [None, *(dataclasses.replace(find_recipe(name), **BASELINES) for name in ("sac", "sac+", "td3", "td3+"))]
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=["fac", "sac", "sac+", "td3", "td3+"])
+def test_a_stopped_and_continued_training_is_the_uninterrupted_one(config, tmp_path, agent):
     """Bit for bit: parameters, optimiser, replay, keys, simulators in mid-episode, counters and metrics."""
+    if agent is not None:
+        config = dataclasses.replace(config, agent=agent, warmup_actions="policy")
     whole = train(config, tmp_path / "whole", quiet=True)
     for stop in (7, 93):  # in the warm-up; in mid-episode, after the ring has wrapped
         stop_after(stop, config, tmp_path / "parts")

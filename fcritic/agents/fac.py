@@ -126,6 +126,8 @@ class FAC(AbstractAgent[FACState]):
         """All n actors."""
         return state.actors.params
 
+    evaluation_policies = rollout_policy
+
     def act(
         self, policy: DeterministicPolicy, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
@@ -174,10 +176,6 @@ class FAC(AbstractAgent[FACState]):
         norms = vmap(optax.tree.norm)(grads)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": norms.mean()}
         return eqx.tree_at(lambda s: s.actors, state, actors), metrics
-
-    def evaluation_policies(self, state: FACState) -> DeterministicPolicy:
-        """All n actors."""
-        return state.actors.params
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Every row of Table `tab:hyperparams`, and what the text adds to it."""

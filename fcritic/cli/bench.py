@@ -1,0 +1,52 @@
+"""`fcritic bench NAME`: measurements of speed on this machine."""
+
+from collections.abc import Callable
+import json
+from pathlib import Path
+import sys
+from typing import Any
+
+from fcritic.bench import peers as peers_bench
+from fcritic.bench import updates as updates_bench
+from fcritic.cli.parsing import parse
+from fcritic.errors import UsageError, cannot_write, did_you_mean
+
+BENCHES = {
+    "peers": (peers_bench.PeersOptions, peers_bench.measure, peers_bench.report_text),
+    "updates": (updates_bench.UpdatesOptions, updates_bench.measure, updates_bench.report_text),
+}
+"""Name -> options, measurement, report for a person."""
+
+
+def bench(args: list[str]) -> None:
+    """`fcritic bench peers` or `fcritic bench updates`."""
+    if not args or args[0] in ("-h", "--help"):
+        print("usage: fcritic bench NAME [OPTIONS]\n")
+        for name, (options, _, _) in BENCHES.items():
+            print(f"  {name:<10} {(options.__doc__ or '').strip()}")
+        return
+    name, rest = args[0], args[1:]
+    if name not in BENCHES:
+        raise UsageError(f"unknown bench '{name}'{did_you_mean(name, BENCHES) or '; known are peers, updates'}")
+    kind, measure, report_text = BENCHES[name]
+    options = parse(kind, rest, f"bench {name}")
+    report = measure(options, _quiet if options.json else _say)
+    text = json.dumps(report, indent=2)
+    if options.out:
+        _write(Path(options.out), text)
+    print(text if options.json else report_text(report))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+_quiet: Callable[[str], Any] = lambda line: None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("the report", path, error) from error
