@@ -161,8 +161,7 @@ class FAC(AbstractAgent[FACState]):
             critics = FunctionalCritic(encoder, ensembles.member(critics.head, order))
 
         encoder_axis = None if self._shared_encoder else 0
-        both = self.actor_states == "both"
-        obs = jnp.concatenate([batch.obs, batch.next_obs]) if both else batch.obs
+        obs = jnp.concatenate([batch.obs, batch.next_obs]) if self.actor_states == "both" else batch.obs
 
         def loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
             return actor_loss(policy, FunctionalCritic(encoder, head), obs, self.second_term)
@@ -173,8 +172,7 @@ class FAC(AbstractAgent[FACState]):
         one, axes = (mean_loss, (0, None, None)) if self.pairing == "mean" else (loss, (0, encoder_axis, 0))
         losses, grads = vmap(jax.value_and_grad(one), in_axes=axes)(policies, critics.encoder, critics.head)
         actors = state.actors.apply(grads, self._actor_optimiser())
-        norms = vmap(optax.tree.norm)(grads)
-        metrics = {"actor_value": -losses.mean(), "actor_grad_norm": norms.mean()}
+        metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
         return eqx.tree_at(lambda s: s.actors, state, actors), metrics
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
