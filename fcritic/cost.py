@@ -21,13 +21,18 @@ LONG = 3600.0
 
 
 def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
-    """Arithmetic of one iteration of one seed: all critic and actor updates, without compiling them."""
+    """Arithmetic of one iteration of one seed: all its updates, without compiling them."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(lambda k: agent.init(spec, k), key)
     shape = (agent.batches_per_iteration, agent.batch_size)
     number = lambda *rest: jax.ShapeDtypeStruct((*shape, *rest), jnp.float32)
     batches = Transition(number(spec.obs_dim), number(spec.act_dim), number(), number(), number(spec.obs_dim))
-    return count_flops(lambda s, b, k: update(agent, s, b, k, jnp.uint32(0))[0], state, batches, key)
+    patterns = [agent.actor_due(iteration) for iteration in range(agent.actor_delay)]  # they repeat after these
+    counts = [
+        count_flops(lambda s, b, k, due=due: update(agent, s, b, k, due)[0], state, batches, key)
+        for due in patterns
+    ]
+    return sum(counts) // len(counts)
 
 
 def seconds_per_iteration(training: "Training") -> float:

@@ -95,7 +95,9 @@ class Learning:
             ring = replay.empty(self.spec, 1, 1)
             shape = (self.agent.batches_per_iteration, self.agent.batch_size)
             state = self.agent.init(self.spec, key)
-            return update(self.agent, state, replay.sample(ring, self.spec, shape, key), key, jnp.uint32(0))[1]
+            return update(
+                self.agent, state, replay.sample(ring, self.spec, shape, key), key, self.agent.actor_due(0)
+            )[1]
 
         return jax.eval_shape(one_update)
 
@@ -124,7 +126,8 @@ class Learning:
     def learn(self, state: Flat, transition: Transition, iteration: int) -> Flat:
         """Adds one step of every environment, then runs one iteration of the agent's updates."""
         row = replay.pack(transition)
-        leaves = _learn(self, state.structure, state.leaves, row, np.uint32(iteration))
+        due = self.agent.actor_due(iteration)
+        leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
 
 
@@ -178,10 +181,11 @@ def _store(structure: Any, leaves: tuple[Array, ...], row: Float[Array, "seeds e
     return tuple(jax.tree.leaves(over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+@partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
 def _learn(
     learning: Learning,
     structure: Any,
+    actor_due: tuple[bool, ...],
     leaves: tuple[Array, ...],
     row: Float[Array, "seeds envs width"],
     iteration: UInt32[Array, ""],
@@ -201,10 +205,9 @@ def _learn(
                 batches,
                 (normalizer(batches.obs), normalizer(batches.next_obs)),
             )
-        agent_state, metrics = update(agent, state.agent, batches, update_key, iteration)
+        agent_state, metrics = update(agent, state.agent, batches, update_key, actor_due)
         tally = jax.tree.map(jnp.add, state.tally, metrics)
-        actor_updates = agent.actor_updates_before(iteration + 1) - agent.actor_updates_before(iteration)
-        updates = jnp.stack([jnp.uint32(agent.cycles * agent.critic_steps), actor_updates]).astype(jnp.int32)
+        updates = jnp.array([agent.cycles * agent.critic_steps, sum(actor_due)], jnp.int32)
         return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + updates)
 
     return tuple(jax.tree.leaves(over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))

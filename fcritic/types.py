@@ -5,8 +5,8 @@ appear where they are needed. Formulas are written for one example and batched w
 """
 
 import dataclasses
+from typing import NamedTuple
 
-import equinox as eqx
 from jaxtyping import Array, Float, Shaped
 import numpy as np
 
@@ -14,7 +14,7 @@ Metrics = dict[str, Float[Array, "..."]]
 """Named numbers that an update reports."""
 
 
-class Transition(eqx.Module):
+class Transition(NamedTuple):
     """One step of experience (s, a, r, s'), or a stack of them.
 
     ``discount`` is dm_env's: 0 where the task terminated, 1 elsewhere, also at a time limit. There is

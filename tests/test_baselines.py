@@ -223,19 +223,23 @@ def batches(agent, batch: Transition) -> Transition:
 def test_the_delayed_actor_and_its_targets_move_every_second_iteration(spec, batch):
     agent = TD3(**SMALL)
     state = agent.init(spec, KEY)
-    step = jax.jit(lambda state, i: update(agent, state, batches(agent, batch), KEY, i))
+    step = lambda state, i: update(agent, state, batches(agent, batch), KEY, agent.actor_due(i))
     same = lambda a, b: all(
         bool((x == y).all()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )
-    first, (_, skipped) = step(state, jnp.uint32(0))
+    first, (_, skipped) = step(state, 0)
     assert not same(first.critics.params, state.critics.params)
     assert (
         same(first.actor, state.actor) and same(first.targets, state.targets) and float(skipped["actor_value"]) == 0
     )
-    second, _ = step(first, jnp.uint32(1))
+    second, _ = step(first, 1)
     assert not same(second.actor.params, state.actor.params)
     assert not same(second.targets, state.targets) and not same(second.target_actor, state.target_actor)
     assert [agent.actor_updates_before(i) for i in range(5)] == [0, 0, 1, 1, 2]
+    mixed = TD3(cycles=3, **SMALL)
+    assert [mixed.actor_due(i) for i in range(2)] == [(False, True, False), (True, False, True)]
+    _, (critic, actor) = update(mixed, state, batches(mixed, batch), KEY, mixed.actor_due(1))
+    assert float(critic["critic_loss"]) > 0 and float(actor["actor_value"]) != 0
 
 
 def test_a_plus_recipe_is_ten_critic_updates_and_one_of_the_actor(spec):

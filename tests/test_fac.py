@@ -133,7 +133,7 @@ def test_one_update_is_g_critic_steps_then_one_actor_step(tiny, spec, batch):
     """The scan against the loop of the paper, each update with its own batch."""
     state = start(tiny, spec)
     batches = jax.tree.map(lambda leaf: jnp.stack([leaf * s for s in (1.0, 0.5, 0.25, 2.0)]), batch)
-    after, _ = jax.jit(lambda s: update(tiny, s, batches, KEY, jnp.uint32(0)))(state)
+    after, _ = jax.jit(lambda s: update(tiny, s, batches, KEY, (True,)))(state)
     expected = state
     for g in range(3):
         expected, _ = critic_step(tiny, expected, jax.tree.map(lambda leaf, g=g: leaf[g], batches), KEY)

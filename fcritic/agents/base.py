@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic.errors import UsageError, require_at_least
@@ -113,50 +113,55 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """How many batches one `update` uses."""
         return self.cycles * (self.critic_steps + (self.actor_batch == "own"))
 
-    def actor_updates_before(self, iteration: Any) -> Any:
+    def actor_due(self, iteration: int) -> tuple[bool, ...]:
+        """In which cycles of an iteration the actors are updated: the last of every `actor_delay`."""
+        numbers = range(iteration * self.cycles, (iteration + 1) * self.cycles)
+        return tuple(number % self.actor_delay == self.actor_delay - 1 for number in numbers)
+
+    def actor_updates_before(self, iteration: int) -> int:
         """Actor updates in iterations 0 to `iteration` - 1, if all of them learned."""
         return iteration * self.cycles // self.actor_delay
 
 
 def update(
-    agent: AbstractAgent[State], state: State, batches: Transition, key: PRNGKeyArray, iteration: UInt32[Array, ""]
+    agent: AbstractAgent[State], state: State, batches: Transition, key: PRNGKeyArray, actor_due: tuple[bool, ...]
 ) -> tuple[State, tuple[Metrics, Metrics]]:
     """One iteration of learning: G critic updates and one actor update, `cycles` times (lines 10-22).
 
-    `batches` has a leading axis of `agent.batches_per_iteration`. Returns the sums of the critic updates'
-    metrics and of the actor updates' metrics, which may be more or fewer.
+    `batches` has a leading axis of `agent.batches_per_iteration`; `actor_due` says in which cycles the actors are
+    updated. Returns the sums of the critic updates' metrics and of the actor updates' metrics.
     """
-    grouped = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
-    numbers = iteration * agent.cycles + jnp.arange(agent.cycles, dtype=iteration.dtype)
-
-    def critic_step(state: State, inputs: tuple[Transition, PRNGKeyArray]) -> tuple[State, Metrics]:
-        return agent.critic_step(state, *inputs)
-
-    def cycle(state: State, inputs: tuple[Transition, PRNGKeyArray, Array]) -> tuple[State, tuple]:
-        group, cycle_key, number = inputs
-        critic_key, actor_key = jax.random.split(cycle_key)
-        critic_batches = jax.tree.map(lambda leaf: leaf[: agent.critic_steps], group)
-        actor_batch = jax.tree.map(lambda leaf: leaf[-1], group)
-        critic_keys = jax.random.split(critic_key, agent.critic_steps)
-        state, critic_metrics = jax.lax.scan(critic_step, state, (critic_batches, critic_keys))
-        state, actor_metrics = _delayed_actor_step(agent, state, actor_batch, actor_key, number)
-        return state, (_sum_first_axis(critic_metrics), actor_metrics)
-
-    state, metrics = jax.lax.scan(cycle, state, (grouped, jax.random.split(key, agent.cycles), numbers))
-    return state, _sum_first_axis(metrics)
+    groups = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
+    keys = jax.random.split(key, agent.cycles)
+    if len(set(actor_due)) == 1:
+        one = lambda state, inputs: _cycle(agent, state, *inputs, actor_due[0])
+        state, metrics = jax.lax.scan(one, state, (groups, keys))
+        return state, _sum_first_axis(metrics)
+    each = []
+    for number, due in enumerate(actor_due):
+        group = jax.tree.map(lambda leaf, number=number: leaf[number], groups)
+        state, metrics = _cycle(agent, state, group, keys[number], due)
+        each.append(metrics)
+    return state, jax.tree.map(lambda *parts: sum(parts), *each)
 
 
-def _delayed_actor_step(
-    agent: AbstractAgent[State], state: State, batch: Transition, key: PRNGKeyArray, number: UInt32[Array, ""]
-) -> tuple[State, Metrics]:
-    """The actor update of a cycle, in the last of every `actor_delay` cycles; metrics of zero in the others."""
-    if agent.actor_delay == 1:
-        return agent.actor_step(state, batch, key)
-    skipped = jax.tree.map(jnp.zeros_like, jax.eval_shape(agent.actor_step, state, batch, key)[1])
-    due = number % agent.actor_delay == agent.actor_delay - 1
-    return jax.lax.cond(due, lambda s: agent.actor_step(s, batch, key), lambda s: (s, skipped), state)
+def _cycle(
+    agent: AbstractAgent[State], state: State, batches: Transition, key: PRNGKeyArray, actor_due: bool
+) -> tuple[State, tuple[Metrics, Metrics]]:
+    """G critic updates, then one of the actors if it is due; metrics of zero if not."""
+    critic_key, actor_key = jax.random.split(key)
+    critic_batches = jax.tree.map(lambda leaf: leaf[: agent.critic_steps], batches)
+    actor_batch = jax.tree.map(lambda leaf: leaf[-1], batches)
+    critic_keys = jax.random.split(critic_key, agent.critic_steps)
+    critic_step = lambda state, inputs: agent.critic_step(state, *inputs)
+    state, critic_metrics = jax.lax.scan(critic_step, state, (critic_batches, critic_keys))
+    if actor_due:
+        state, actor_metrics = agent.actor_step(state, actor_batch, actor_key)
+    else:
+        reported = jax.eval_shape(agent.actor_step, state, actor_batch, actor_key)[1]
+        actor_metrics = jax.tree.map(jnp.zeros_like, reported)
+    return state, (_sum_first_axis(critic_metrics), actor_metrics)
 
 
 def _sum_first_axis(tree: Any) -> Any:
-    """Every leaf summed over its leading axis."""
     return jax.tree.map(lambda leaf: leaf.sum(axis=0), tree)
