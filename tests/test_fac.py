@@ -91,7 +91,7 @@ def test_an_actor_hears_of_its_own_critic_only(tiny, spec, batch):
 def test_next_states_train_actors_only_when_asked_to(tiny, spec, batch, states):
     agent = dataclasses.replace(tiny, actor_states=states)
     state = start(agent, spec)
-    other = dataclasses.replace(batch, next_obs=batch.next_obs + 1.0)
+    other = batch._replace(next_obs=batch.next_obs + 1.0)
     one, two = (actor_step(agent, state, b, KEY)[0].actors.params for b in (batch, other))
     assert same(one, two) == (states == "current")
 
