@@ -2,7 +2,8 @@
 
     python -m fcritic.bench.own RECIPE TASK WARMUP
 
-It is the real training loop, with its logs; only evaluation and checkpoints are put off, which peers lack.
+It is the real training loop, with its logs. Evaluation and checkpoints are put off and observations are not
+normalised, because the peers do none of these.
 """
 
 import json
@@ -24,7 +25,9 @@ NEVER = 10**12
 def main(recipe: str, task: str, warmup: int) -> None:
     """Builds the training, lets it begin to learn, and serves requests until the input ends."""
     prepare()
-    config = TrainConfig.of(recipe, task=task, warmup=warmup, steps=NEVER, eval_every=NEVER, save_every=NEVER)
+    config = TrainConfig.of(
+        recipe, task=task, warmup=warmup, normalize=False, steps=NEVER, eval_every=NEVER, save_every=NEVER
+    )
     with (
         tempfile.TemporaryDirectory() as folder,
         RunDirectory.create_or_open(f"{folder}/run", config.to_json(), "bench", frozenset()) as run,

@@ -107,7 +107,8 @@ def measure(options: PeersOptions, say=lambda line: None) -> dict[str, Any]:
         report["contenders"][algorithm] = {name: contender.facts for name, contender in contenders.items()}
     ordered = {name: report.pop(name) for name in ALGORITHMS}
     machine = {"cores": len(os.sched_getaffinity(0)), "platform": platform.platform()}
-    return ordered | report | {"machine": machine, "options": dataclasses.asdict(options)}
+    sizes = {name: getattr(options, name) for name in ("task", "rounds", "steps", "warmup")}
+    return ordered | report | {"machine": machine, "options": sizes}
 
 
 def _commands(algorithm: str, options: PeersOptions, python: str) -> dict[str, list[str]]:
