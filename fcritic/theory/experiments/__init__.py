@@ -1,0 +1,17 @@
+"""The experiments of the theory. Each has a module of its own, whose `EXPERIMENT` runs, judges and draws."""
+
+import importlib
+
+from fcritic.errors import UsageError, did_you_mean
+from fcritic.theory.experiments.base import Experiment
+
+EXPERIMENTS: dict[str, str] = {}
+"""Name, and in a line what it shows. The module has the name with underscores."""
+
+
+def load(name: str) -> Experiment:
+    """The experiment of this name."""
+    if name not in EXPERIMENTS:
+        hint = did_you_mean(name, EXPERIMENTS) or f"; known are {', '.join(EXPERIMENTS)}"
+        raise UsageError(f"unknown experiment '{name}'{hint}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}").EXPERIMENT
