@@ -6,7 +6,6 @@ actions is exact, so there is no importance ratio.
 """
 
 import functools
-from typing import NamedTuple
 
 import jax
 from jax import Array
@@ -15,62 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcritic.errors import UsageError, did_you_mean
-from fcritic.theory.mdp import FiniteMDP, Transitions
 from fcritic.theory.precision import float64
-from fcritic.theory.problems import Problem
+from fcritic.theory.tasks import Task
 from fcritic.theory.trust import covariance, invert
 
 SAMPLINGS = ("independent", "trajectory")
 """How transitions are drawn: s ~ d_mu afresh each time, or along one path of mu (Markovian)."""
-
-
-class Task(NamedTuple):
-    """What an evaluation reads. Only arrays, so one compiled program serves all policies of a size."""
-
-    phi: Array
-    """phi^pi[S, A, d], the features of the target policy."""
-    r: Array
-    """r[S, A]."""
-    gamma: Array
-    target: Array
-    """pi[S, A]."""
-    behaviour: Array
-    """mu[S, A]."""
-    P: Array
-    """p(s'|s, a) as [S, A, S]."""
-    states: Array
-    """d_mu[S], the distribution of states in the data."""
-
-    @property
-    def pairs(self) -> Array:
-        """The distribution of pairs in the data, [S, A]."""
-        return self.states[:, None] * self.behaviour
-
-    @property
-    def mdp(self) -> FiniteMDP:
-        """The MDP, with the data's states as the first ones."""
-        return FiniteMDP(self.P, self.r, float(self.gamma), self.states)
-
-    @property
-    def target_pairs(self) -> np.ndarray:
-        """The stationary distribution of pairs under the target policy, [S, A]."""
-        return self.mdp.pairs(self.mdp.stationary(self.target), self.target)
-
-
-def make_task(mdp: FiniteMDP, behaviour: ArrayLike, target: ArrayLike, phi: ArrayLike) -> Task:
-    """The evaluation of `target` from the stationary data of `behaviour`, with features `phi[S, A, d]`."""
-    mu, pi, phi = np.asarray(behaviour, float), np.asarray(target, float), np.asarray(phi, float)
-    if phi.ndim != 3 or phi.shape[:2] != mdp.r.shape:
-        raise UsageError(
-            f"features must have the shape [S, A, d] = {list(mdp.r.shape)} and d, not {list(phi.shape)}"
-        )
-    mdp.policy(pi)
-    return Task(phi, mdp.r, np.float64(mdp.gamma), pi, mu, mdp.P, mdp.stationary(mu))
-
-
-def task_of(problem: Problem) -> Task:
-    """The evaluation that a problem poses."""
-    return make_task(problem.mdp, problem.behaviour, problem.target, problem.features(problem.target))
 
 
 @float64
@@ -103,28 +52,28 @@ def evaluate(
         raise UsageError(f"unknown sampling '{sampling}'{hint}")
     if outer < 1 or inner < 1:
         raise UsageError(f"outer and inner iterations must be at least 1, not {outer} and {inner}")
-    first = jnp.zeros(task.phi.shape[-1]) if first is None else jnp.asarray(first, dtype=jnp.float64)
-    return _evaluate(task, keys, jnp.asarray(step, jnp.float64), first, outer, inner, truncate, reset, sampling)
+    numbers = (jnp.asarray(step, jnp.float64), _limits(task, truncate), jnp.float64(0.0 if reset else 1.0))
+    return _evaluate(task, keys, numbers, _first(task, first), outer, inner, sampling)
 
 
-@functools.partial(jax.jit, static_argnames=("outer", "inner", "truncate", "reset", "sampling"))
+@functools.partial(jax.jit, static_argnames=("outer", "inner", "sampling"))
 def _evaluate(
     task: Task,
     keys: Array,
-    step: Array,
+    numbers: tuple[Array, Array, Array],
     first: Array,
     outer: int,
     inner: int,
-    truncate: bool,
-    reset: bool,
     sampling: str,
 ) -> Array:
+    step, limits, kept = numbers  # arrays, so that all variants share one compiled program
+
     def one_seed(key: Array) -> Array:
         def iterate(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Array]:
             weights, state = carry
             state, pairs, following = sample(task, key, inner, sampling, state)
-            start = jnp.zeros_like(weights) if reset else weights
-            weights = _inner_loop(task, start, next_values(task, weights, truncate), pairs, following, step)
+            values = next_values(task, weights, limits)
+            weights = _inner_loop(task, kept * weights, values, pairs, following, step)
             return (weights, state), weights
 
         first_key, key = jax.random.split(key)
@@ -137,7 +86,7 @@ def _evaluate(
 
 def _inner_loop(task: Task, weights: Array, values: Array, pairs: Array, following: Array, step: Array) -> Array:
     """K gradient steps on (phi' xi - y)^2 / 2 with y = r + gamma v(s'), the target's values v being fixed."""
-    phi, rewards = _by_pair(task)
+    phi, rewards = task.rows
     targets = rewards[pairs] + task.gamma * values[following]
 
     def move(weights: Array, seen: tuple[Array, Array]) -> tuple[Array, None]:
@@ -148,12 +97,18 @@ def _inner_loop(task: Task, weights: Array, values: Array, pairs: Array, followi
     return jax.lax.scan(move, weights, (pairs, targets), unroll=4)[0]
 
 
-def next_values(task: Task, weights: Array, truncate: bool) -> Array:
-    """v(s) = sum_a pi(a|s) of the target's value, cut to [0, 1 / (1 - gamma)] where `truncate`; [S]."""
+def next_values(task: Task, weights: Array, limits: Array) -> Array:
+    """v(s) = sum_a pi(a|s) of the target's value, cut to the limits; [S]."""
     values = jnp.einsum("sad,d->sa", task.phi, weights)
-    if truncate:
-        values = jnp.clip(values, 0.0, 1 / (1 - task.gamma))
-    return jnp.einsum("sa,sa->s", task.target, values)
+    return jnp.einsum("sa,sa->s", task.target, jnp.clip(values, limits[0], limits[1]))
+
+
+def _limits(task: Task, truncate: bool) -> Array:
+    return jnp.array([0.0, 1 / (1 - task.gamma)]) if truncate else jnp.array([-jnp.inf, jnp.inf])
+
+
+def _first(task: Task, first: ArrayLike | None) -> Array:
+    return jnp.zeros(task.phi.shape[-1]) if first is None else jnp.asarray(first, dtype=jnp.float64)
 
 
 def sample(task: Task, key: Array, count: int, sampling: str, state: Array) -> tuple[Array, Array, Array]:
@@ -188,16 +143,15 @@ def evaluate_exact(task: Task, *, outer: int, truncate: bool = True, first: Arra
     xi_{t+1} = A~^+ E_mu[phi (r + gamma v_t(s'))], the least-squares fit of least length. Gradient steps from zero
     lead there, also where A~ is singular, because they never leave its range.
     """
-    first = jnp.zeros(task.phi.shape[-1]) if first is None else jnp.asarray(first, dtype=jnp.float64)
-    return _evaluate_exact(task, first, outer, truncate)
+    return _evaluate_exact(task, _limits(task, truncate), _first(task, first), outer)
 
 
-@functools.partial(jax.jit, static_argnames=("outer", "truncate"))
-def _evaluate_exact(task: Task, first: Array, outer: int, truncate: bool) -> Array:
+@functools.partial(jax.jit, static_argnames=("outer",))
+def _evaluate_exact(task: Task, limits: Array, first: Array, outer: int) -> Array:
     fit = projection(task)
 
     def iterate(weights: Array, _: None) -> tuple[Array, Array]:
-        backup = task.r + task.gamma * jnp.einsum("sax,x->sa", task.P, next_values(task, weights, truncate))
+        backup = task.r + task.gamma * jnp.einsum("sax,x->sa", task.P, next_values(task, weights, limits))
         weights = fit @ backup.ravel()
         return weights, weights
 
@@ -207,7 +161,7 @@ def _evaluate_exact(task: Task, first: Array, outer: int, truncate: bool) -> Arr
 def projection(task: Task) -> Array:
     """[d, S A], the weights of the least-squares fit in the data's distribution: A~^+ Phi' D."""
     root = jnp.asarray(invert(covariance(task.phi, task.pairs)).root)
-    phi, _ = _by_pair(task)
+    phi, _ = task.rows
     return root @ root @ (phi * task.pairs.ravel()[:, None]).T
 
 
@@ -223,28 +177,3 @@ def fixed_point(task: Task, truncate: bool = True, limit: int = 100_000, toleran
         if np.abs(path[-1] - path[-2]).max() <= tolerance * max(1.0, np.abs(weights).max()):
             return weights
     return np.full_like(weights, np.nan)
-
-
-def empirical(task: Task, transitions: Transitions) -> Task:
-    """The same task on a data set: its frequencies stand for d_mu, mu and p. Pairs never seen weigh nothing."""
-    counts = np.zeros(np.shape(task.P))
-    np.add.at(counts, (transitions.state, transitions.action, transitions.next_state), 1.0)
-    pairs = counts.sum(-1)
-    states = pairs.sum(-1)
-    return task._replace(
-        P=counts / np.maximum(pairs, 1)[:, :, None],
-        behaviour=pairs / np.maximum(states, 1)[:, None],
-        states=states / states.sum(),
-    )
-
-
-def value_errors(task: Task, weights: ArrayLike) -> np.ndarray:
-    """||Q - Q^pi|| in L2(d_pi), the root of the mean squared error, for weights [..., d]."""
-    error = np.einsum("sad,...d->...sa", task.phi, weights) - task.mdp.q(task.target)
-    with np.errstate(over="ignore", invalid="ignore"):  # weights that ran away
-        return np.sqrt(np.einsum("...sa,sa->...", error**2, task.target_pairs))
-
-
-def _by_pair(task: Task) -> tuple[Array, Array]:
-    """Features and rewards with one row per pair, in the order s A + a."""
-    return jnp.reshape(task.phi, (-1, task.phi.shape[-1])), jnp.ravel(task.r)

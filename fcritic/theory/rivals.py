@@ -7,7 +7,7 @@ With x = phi(s, a) and x' = sum_a pi(a|s') phi(s', a), the TD error is delta = r
 import abc
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 from jax import Array
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcritic.errors import UsageError
-from fcritic.theory.evaluation import Task, sample
+from fcritic.theory.evaluation import sample
 from fcritic.theory.precision import float64
+from fcritic.theory.tasks import Task
 from fcritic.theory.trust import RANK_TOLERANCE
 
 
@@ -37,7 +38,7 @@ class Seen(NamedTuple):
 class AbstractRival(abc.ABC):
     """A learner with one update per transition; a frozen dataclass of numbers."""
 
-    needs_ratio: bool = False
+    needs_ratio: ClassVar[bool] = False
     """Whether it is defined only where mu takes every action that pi takes."""
 
     def init(self, weights: Array) -> Any:
@@ -49,7 +50,12 @@ class AbstractRival(abc.ABC):
         """The memory after one transition."""
 
 
-@dataclasses.dataclass(frozen=True)
+def _learner(kind: type) -> type:
+    """A frozen dataclass whose numbers are data to JAX, so that all step sizes share one compiled program."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(kind))
+
+
+@_learner
 class SemiGradient(AbstractRival):
     """Semi-gradient TD, xi += alpha delta x: may diverge where states are not visited as pi would."""
 
@@ -61,7 +67,7 @@ class SemiGradient(AbstractRival):
         return (weights + self.step * _td_error(weights, weights, seen) * seen.x,)
 
 
-@dataclasses.dataclass(frozen=True)
+@_learner
 class Corrected(AbstractRival):
     """TD with gradient corrections, TDRC: xi += alpha (delta x - gamma <h, x> x'), h follows the mean of delta x.
 
@@ -83,7 +89,7 @@ class Corrected(AbstractRival):
         return moved, helper + self.step * ((delta - expected) * seen.x - self.ridge * helper)
 
 
-@dataclasses.dataclass(frozen=True)
+@_learner
 class Emphatic(AbstractRival):
     """Emphatic TD(0) for pairs, xi += alpha F delta x with the followon trace F = 1 + gamma rho F.
 
@@ -91,7 +97,7 @@ class Emphatic(AbstractRival):
     """
 
     step: float
-    needs_ratio = True
+    needs_ratio: ClassVar[bool] = True
 
     def init(self, weights: Array) -> Any:
         """Weights and the trace before the first step."""
@@ -104,7 +110,7 @@ class Emphatic(AbstractRival):
         return weights + self.step * trace * _td_error(weights, weights, seen) * seen.x, trace
 
 
-@dataclasses.dataclass(frozen=True)
+@_learner
 class SoftTarget(AbstractRival):
     """TD with a target that follows slowly, and a ridge on the weights: stable for a large ridge, and biased by it.
 
@@ -145,6 +151,7 @@ def learn(
     """Runs a rival for `records * every` transitions per seed: weights [seeds, records + 1, d]."""
     ratios = _ratios(task) if rival.needs_ratio else np.ones(np.shape(task.r))
     first = jnp.zeros(task.phi.shape[-1]) if first is None else jnp.asarray(first, dtype=jnp.float64)
+    rival = jax.tree.map(jnp.float64, rival)
     return _learn(rival, task, jnp.asarray(ratios), keys, first, records, every, sampling)
 
 
@@ -157,7 +164,7 @@ def _ratios(task: Task) -> np.ndarray:
     return np.divide(target, behaviour, out=np.zeros_like(target), where=behaviour > 0)
 
 
-@functools.partial(jax.jit, static_argnames=("rival", "records", "every", "sampling"))
+@functools.partial(jax.jit, static_argnames=("records", "every", "sampling"))
 def _learn(
     rival: AbstractRival,
     task: Task,
@@ -168,13 +175,13 @@ def _learn(
     every: int,
     sampling: str,
 ) -> Array:
-    phi = jnp.reshape(task.phi, (-1, task.phi.shape[-1]))
+    phi, rewards = task.rows
     mean_next = jnp.einsum("sa,sad->sd", task.target, task.phi)
 
     def one_step(memory: Any, drawn: tuple[Array, Array]) -> tuple[Any, None]:
         pair, following = drawn
         rho = jnp.ravel(ratios)[pair]
-        seen = Seen(phi[pair], jnp.ravel(task.r)[pair], mean_next[following], task.gamma, rho)
+        seen = Seen(phi[pair], rewards[pair], mean_next[following], task.gamma, rho)
         return rival.update(memory, seen), None
 
     def one_record(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Array]:
@@ -195,7 +202,7 @@ def _learn(
 def lstd(task: Task) -> np.ndarray:
     """LSTD-Q: the fixed point of TD, weights [d] with E_mu[delta x] = 0, by the pseudo-inverse.
 
-    On the true task this is an oracle; on `fcritic.theory.evaluation.empirical` the estimate from data. Fitted-Q is
+    On the true task this is an oracle; on `fcritic.theory.tasks.empirical` the estimate from data. Fitted-Q is
     `fcritic.theory.evaluation.evaluate_exact` on either.
     """
     size = task.phi.shape[-1]
