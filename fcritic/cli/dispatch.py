@@ -1,5 +1,6 @@
 """From the words on the command line to a command, and from its outcome to an exit code."""
 
+import importlib.util
 import io
 import os
 import signal
@@ -13,8 +14,9 @@ COMMANDS = {
     "evaluate": "run every actor of a run on fresh environments",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
+    "theory": "judge statements of the paper on problems that can be solved exactly",
 }
-"""Each command is the function of the same name in `fcritic.cli.commands`."""
+"""Each command is the function of the same name, in a module of that name or in `fcritic.cli.commands`."""
 
 LONGEST = 1000
 """Characters of a message, so that a mistyped argument cannot fill the screen."""
@@ -35,9 +37,11 @@ def run(args: list[str]) -> int:
         if args[0] not in COMMANDS:
             hint = did_you_mean(args[0], COMMANDS) or f"; known are {', '.join(COMMANDS)}"
             raise UsageError(f"unknown command '{args[0]}'{hint}")
-        from fcritic.cli import commands  # imports JAX, for which help and typing mistakes need not wait
-
-        code = getattr(commands, args[0])(args[1:]) or 0
+        module = f"fcritic.cli.{args[0]}"
+        if importlib.util.find_spec(module) is None:
+            module = "fcritic.cli.commands"
+        # Only here, as it imports JAX, for which help and typing mistakes need not wait.
+        code = getattr(importlib.import_module(module), args[0])(args[1:]) or 0
         sys.stdout.flush()  # here, where a reader that has left is no error
         return code
     except UsageError as error:

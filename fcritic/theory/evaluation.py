@@ -94,7 +94,7 @@ def _inner_loop(task: Task, weights: Array, values: Array, pairs: Array, followi
         features = phi[pair]
         return weights + step * (target - jnp.dot(features, weights)) * features, None
 
-    return jax.lax.scan(move, weights, (pairs, targets), unroll=4)[0]
+    return jax.lax.scan(move, weights, (pairs, targets))[0]
 
 
 def next_values(task: Task, weights: Array, limits: Array) -> Array:
@@ -132,7 +132,7 @@ def sample(task: Task, key: Array, count: int, sampling: str, state: Array) -> t
         drawn = jnp.minimum(drawn, row.size - 1)
         return drawn % states, state * actions * states + drawn
 
-    state, drawn = jax.lax.scan(move, state, uniforms, unroll=4)
+    state, drawn = jax.lax.scan(move, state, uniforms)
     return state, drawn // states, drawn % states
 
 

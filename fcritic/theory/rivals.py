@@ -187,7 +187,7 @@ def _learn(
     def one_record(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Array]:
         memory, state = carry
         state, pairs, following = sample(task, key, every, sampling, state)
-        memory = jax.lax.scan(one_step, memory, (pairs, following), unroll=4)[0]
+        memory = jax.lax.scan(one_step, memory, (pairs, following))[0]
         return (memory, state), memory[0]
 
     def one_seed(key: Array) -> Array:

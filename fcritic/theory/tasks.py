@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from jax import Array
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -32,7 +31,7 @@ class Task(NamedTuple):
     @property
     def rows(self) -> tuple[Array, Array]:
         """Features and rewards with one row per pair, in the order s A + a."""
-        return jnp.reshape(self.phi, (-1, self.phi.shape[-1])), jnp.ravel(self.r)
+        return self.phi.reshape(-1, self.phi.shape[-1]), self.r.reshape(-1)
 
     @property
     def pairs(self) -> Array:

@@ -5,7 +5,9 @@ import importlib
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.theory.experiments.base import Experiment
 
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS: dict[str, str] = {
+    "counterexamples": "Baird, Tsitsiklis-Van Roy, Kolter: which methods diverge",
+}
 """Name, and in a line what it shows. The module has the name with underscores."""
 
 
