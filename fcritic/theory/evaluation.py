@@ -20,6 +20,8 @@ from fcritic.theory.trust import covariance, invert
 
 SAMPLINGS = ("independent", "trajectory")
 """How transitions are drawn: s ~ d_mu afresh each time, or along one path of mu (Markovian)."""
+BLOCK = 1000
+"""Transitions that are drawn at once. Inner lengths that are multiples of it need no new compilation."""
 
 
 @float64
@@ -30,14 +32,15 @@ def evaluate(
     outer: int,
     inner: int,
     step: ArrayLike,
-    truncate: bool = True,
-    reset: bool = True,
+    truncate: ArrayLike = True,
+    reset: ArrayLike = True,
     sampling: str = "independent",
     first: ArrayLike | None = None,
 ) -> Array:
     """Algorithm 2 for each of several seeds: the targets' weights [seeds, outer + 1, d]; the last is the result.
 
-    The defaults are as printed. `reset=False` starts the inner loop from the target instead of zero.
+    The defaults are as printed. `reset=False` starts the inner loop from the target instead of zero. To compare
+    step sizes or variants, `vmap` over `step`, `truncate` and `reset`.
 
     **Arguments:**
 
@@ -52,29 +55,36 @@ def evaluate(
         raise UsageError(f"unknown sampling '{sampling}'{hint}")
     if outer < 1 or inner < 1:
         raise UsageError(f"outer and inner iterations must be at least 1, not {outer} and {inner}")
-    numbers = (jnp.asarray(step, jnp.float64), _limits(task, truncate), jnp.float64(0.0 if reset else 1.0))
-    return _evaluate(task, keys, numbers, _first(task, first), outer, inner, sampling)
+    numbers = (jnp.asarray(step, jnp.float64), _limits(task, truncate), jnp.where(reset, 0.0, 1.0))
+    block = BLOCK if inner % BLOCK == 0 else inner
+    return _evaluate(task, keys, numbers, inner // block, _first(task, first), outer, block, sampling)
 
 
-@functools.partial(jax.jit, static_argnames=("outer", "inner", "sampling"))
+@functools.partial(jax.jit, static_argnames=("outer", "block", "sampling"))
 def _evaluate(
     task: Task,
     keys: Array,
     numbers: tuple[Array, Array, Array],
+    blocks: Array,
     first: Array,
     outer: int,
-    inner: int,
+    block: int,
     sampling: str,
 ) -> Array:
-    step, limits, kept = numbers  # arrays, so that all variants share one compiled program
+    step, limits, kept = numbers  # arrays, like the number of blocks, so that variants share a compiled program
 
     def one_seed(key: Array) -> Array:
         def iterate(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Array]:
             weights, state = carry
-            state, pairs, following = sample(task, key, inner, sampling, state)
             values = next_values(task, weights, limits)
-            weights = _inner_loop(task, kept * weights, values, pairs, following, step)
-            return (weights, state), weights
+
+            def learn(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+                weights, state = carry
+                state, pairs, following = sample(task, jax.random.fold_in(key, index), block, sampling, state)
+                return _inner_loop(task, weights, values, pairs, following, step), state
+
+            carry = jax.lax.fori_loop(0, blocks, learn, (kept * weights, state))
+            return carry, carry[0]
 
         first_key, key = jax.random.split(key)
         state = jax.random.categorical(first_key, jnp.log(task.states)).astype(jnp.int32)
@@ -85,7 +95,7 @@ def _evaluate(
 
 
 def _inner_loop(task: Task, weights: Array, values: Array, pairs: Array, following: Array, step: Array) -> Array:
-    """K gradient steps on (phi' xi - y)^2 / 2 with y = r + gamma v(s'), the target's values v being fixed."""
+    """Gradient steps on (phi' xi - y)^2 / 2 with y = r + gamma v(s'), the target's values v being fixed."""
     phi, rewards = task.rows
     targets = rewards[pairs] + task.gamma * values[following]
 
@@ -103,8 +113,8 @@ def next_values(task: Task, weights: Array, limits: Array) -> Array:
     return jnp.einsum("sa,sa->s", task.target, jnp.clip(values, limits[0], limits[1]))
 
 
-def _limits(task: Task, truncate: bool) -> Array:
-    return jnp.array([0.0, 1 / (1 - task.gamma)]) if truncate else jnp.array([-jnp.inf, jnp.inf])
+def _limits(task: Task, truncate: ArrayLike) -> Array:
+    return jnp.where(truncate, jnp.array([0.0, 1 / (1 - task.gamma)]), jnp.array([-jnp.inf, jnp.inf]))
 
 
 def _first(task: Task, first: ArrayLike | None) -> Array:
@@ -137,7 +147,7 @@ def sample(task: Task, key: Array, count: int, sampling: str, state: Array) -> t
 
 
 @float64
-def evaluate_exact(task: Task, *, outer: int, truncate: bool = True, first: ArrayLike | None = None) -> Array:
+def evaluate_exact(task: Task, *, outer: int, truncate: ArrayLike = True, first: ArrayLike | None = None) -> Array:
     """Algorithm 2 with an exact inner loop (K = infinity): the targets' weights [outer + 1, d].
 
     xi_{t+1} = A~^+ E_mu[phi (r + gamma v_t(s'))], the least-squares fit of least length. Gradient steps from zero

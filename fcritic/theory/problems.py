@@ -164,6 +164,27 @@ def partial_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.ndar
     return rng.dirichlet(np.ones(mdp.actions), mdp.states), behaviour
 
 
+def rare_action(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -> Problem:
+    """A linear MDP in which one factor belongs to the last action alone, and behaviour takes that action rarely.
+
+    C(pi, mu) grows as one over `share`, the probability of that action; at share zero it is infinite. The target
+    takes every action equally often. Features are whitened under the target.
+    """
+    if not 0 <= share <= 1:
+        raise UsageError(f"share must be a probability, not {share:g}")
+    plain, features = linear_mdp(seed, dim=dim - 1, gamma=gamma)
+    rng = np.random.default_rng(seed + 1)
+    x = np.concatenate([features.x, np.zeros((*plain.r.shape, 1))], axis=-1)
+    x[:, -1] = np.eye(dim)[-1]
+    m = np.concatenate([features.m, rng.dirichlet(np.full(plain.states, 0.5), 1)])
+    w = np.append(features.w, rng.uniform())
+    mdp = FiniteMDP(np.einsum("sai,ix->sax", x, m), x @ w, gamma, plain.start)
+    target = uniform_policy(mdp)
+    behaviour = np.full(mdp.r.shape, (1 - share) / (mdp.actions - 1))
+    behaviour[:, -1] = share
+    return Problem(mdp, target, behaviour, Successor(x, m, w, gamma).whitened(mdp, target))
+
+
 def uniform_policy(mdp: FiniteMDP) -> np.ndarray:
     """Every action with the same probability."""
     return np.full(mdp.r.shape, 1 / mdp.actions)

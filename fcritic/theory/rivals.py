@@ -148,10 +148,13 @@ def learn(
     sampling: str = "trajectory",
     first: ArrayLike | None = None,
 ) -> Array:
-    """Runs a rival for `records * every` transitions per seed: weights [seeds, records + 1, d]."""
+    """Runs a rival for `records * every` transitions per seed: weights [seeds, records + 1, d].
+
+    A rival is a pytree of its numbers: to compare step sizes, stack them and `vmap`.
+    """
     ratios = _ratios(task) if rival.needs_ratio else np.ones(np.shape(task.r))
     first = jnp.zeros(task.phi.shape[-1]) if first is None else jnp.asarray(first, dtype=jnp.float64)
-    rival = jax.tree.map(jnp.float64, rival)
+    rival = jax.tree.map(lambda number: jnp.asarray(number, jnp.float64), rival)
     return _learn(rival, task, jnp.asarray(ratios), keys, first, records, every, sampling)
 
 

@@ -7,6 +7,8 @@ from fcritic.theory.experiments.base import Experiment
 
 EXPERIMENTS: dict[str, str] = {
     "counterexamples": "Baird, Tsitsiklis-Van Roy, Kolter: which methods diverge",
+    "theorem-1": "the error of Algorithm 2 against T, K, C and approximation error",
+    "disjoint-support": "target and behaviour share no action",
 }
 """Name, and in a line what it shows. The module has the name with underscores."""
 

@@ -1,66 +1,28 @@
 """Classic problems on which TD diverges: how often each method does, and what Algorithm 2 makes of them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
-from jax import Array
 import numpy as np
 
-from fcritic.theory.evaluation import evaluate, evaluate_exact
+from fcritic.theory.evaluation import evaluate_exact
+from fcritic.theory.experiments import contest
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
+from fcritic.theory.experiments.contest import FREE, PRINTED, SEMI_GRADIENT, WARM
 from fcritic.theory.pictures import panels
 from fcritic.theory.problems import Problem, baird, kolter, tsitsiklis_van_roy
-from fcritic.theory.rivals import Corrected, Emphatic, SemiGradient, SoftTarget, learn, lstd
-from fcritic.theory.tasks import Task, task_of, value_errors
+from fcritic.theory.rivals import lstd
+from fcritic.theory.tasks import task_of, value_errors
 
 SEEDS, QUICK_SEEDS = 30, 10
-OUTER, INNER, STEP = 800, 2000, 0.2
-"""T, K and alpha of Algorithm 2. Its first error shrinks by gamma^T = 3e-4."""
-RECORDS = 40
 DIVERGED = 1e5
 """A run has diverged where its error has ever passed this, as in published comparisons."""
-SHARES = np.linspace(0.5, 0.9, 81)
-PRINTED, WARM, FREE = "Algorithm 2", "Algorithm 2, warm start", "Algorithm 2, warm start, not truncated"
-SEMI_GRADIENT = "semi-gradient TD"
-
-Method = Callable[[Task, Array, np.ndarray], np.ndarray]
-"""From a task, keys and first weights to weights [seeds, records, d]."""
-
-
-def _algorithm(truncate: bool, reset: bool) -> Method:
-    def run(task: Task, keys: Array, first: np.ndarray) -> np.ndarray:
-        options = {"truncate": truncate, "reset": reset, "sampling": "trajectory", "first": first}
-        return evaluate(task, keys, outer=OUTER, inner=INNER, step=STEP, **options)[:, :: OUTER // RECORDS]
-
-    return run
-
-
-def _rival(kind: type, step: float, **options: float) -> Method:
-    def run(task: Task, keys: Array, first: np.ndarray) -> np.ndarray:
-        every = OUTER * INNER // RECORDS
-        return learn(kind(step, **options), task, keys, records=RECORDS, every=every, first=first)
-
-    return run
-
-
-def methods(quick: bool) -> dict[tuple[str, float], Method]:
-    """Every method by its name and step size; in full, rivals have two step sizes."""
-    found = {
-        (PRINTED, STEP): _algorithm(truncate=True, reset=True),
-        (WARM, STEP): _algorithm(truncate=True, reset=False),
-        (FREE, STEP): _algorithm(truncate=False, reset=False),
-    }
-    for factor in (1.0,) if quick else (1.0, 10.0):
-        found |= {
-            (SEMI_GRADIENT, 0.01 * factor): _rival(SemiGradient, 0.01 * factor),
-            ("TDC", 0.01 * factor): _rival(Corrected, 0.01 * factor, ridge=0.0),
-            ("TDRC", 0.01 * factor): _rival(Corrected, 0.01 * factor),
-            ("emphatic TD", 1e-4 * factor): _rival(Emphatic, 1e-4 * factor),
-            ("soft target, ridge 0.01", 0.01 * factor): _rival(SoftTarget, 0.01 * factor, ridge=0.01),
-            ("soft target, ridge 0.1", 0.01 * factor): _rival(SoftTarget, 0.01 * factor, ridge=0.1),
-        }
-    return found
+SHARES = np.linspace(0.5, 0.9, 41)
+STYLES = {
+    PRINTED: {"linewidth": 5, "alpha": 0.4},
+    WARM: {"linewidth": 2.4},
+    FREE: {"linewidth": 1.4, "linestyle": ":"},
+}
 
 
 def problems() -> dict[str, Problem]:
@@ -79,13 +41,11 @@ class Counterexamples(Experiment):
     )
 
     def run(self, quick: bool) -> Outcome:
-        """30 seeds (quick: 10) of 1.6 million transitions for each method and problem."""
+        """30 seeds of 1.6 million transitions for each method; quick: 10, and a quarter as long for rivals."""
         keys = jax.random.split(jax.random.key(0), QUICK_SEEDS if quick else SEEDS)
         errors: dict[tuple[str, str, float], np.ndarray] = {}
-        for problem_name, problem in problems().items():
-            task = task_of(problem)
-            for (method, step), run in methods(quick).items():
-                errors[problem_name, method, step] = value_errors(task, run(task, keys, problem.first))
+        for name, problem in problems().items():
+            errors |= {(name, *method): each for method, each in contest.run_all(problem, keys, quick).items()}
         shares = _kolter_errors()
         summary = {key: _summary(each) for key, each in errors.items()}
         claims = [*_baird_claims(errors), *_tsitsiklis_claims(errors), *_kolter_claims(shares)]
@@ -95,14 +55,18 @@ class Counterexamples(Experiment):
             for key, paths in errors.items() for seed, path in enumerate(paths)
         ]  # fmt: skip
         table = [
-            {"problem": key[0], "method": key[1], "step": key[2], **figures} for key, figures in summary.items()
+            {
+                "problem": name,
+                "method": method,
+                "step": step,
+                "transitions": contest.length(method, quick),
+                **figures,
+            }
+            for (name, method, step), figures in summary.items()
         ]
-        data = {
-            "transitions": OUTER * INNER * np.arange(RECORDS + 1) // RECORDS,
-            "methods": table,
-            "kolter": shares,
-        }
-        return Outcome(claims, data, rows, _notes(summary))
+        oracles = {name: contest.oracles(problem) for name, problem in problems().items()}
+        data = {"methods": table, "oracles": oracles, "kolter": shares}
+        return Outcome(claims, data, rows, [*_notes(summary), f"errors of the oracles: {_oracle_text(oracles)}"])
 
     def draw(self, outcome: Outcome, path: Path) -> None:
         """Error against transitions for two problems; Kolter's fixed points."""
@@ -135,7 +99,7 @@ def _kolter_errors() -> dict[str, np.ndarray]:
         truth = task.mdp.q(task.target)[:, 0]
         best.append(np.sqrt(np.mean((phi * (phi @ truth) / (phi @ phi) - truth) ** 2)))
         fixed.append(float(value_errors(task, lstd(task))))
-        target.append(float(value_errors(task, evaluate_exact(task, outer=20_000)[-1])))
+        target.append(float(value_errors(task, evaluate_exact(task, outer=10_000)[-1])))
     return {"share": SHARES, "best": np.array(best), "td": np.array(fixed), "algorithm_2": np.array(target)}
 
 
@@ -206,21 +170,28 @@ def _notes(summary: dict) -> list[str]:
     return notes
 
 
+def _oracle_text(oracles: dict[str, dict[str, float]]) -> str:
+    return "; ".join(
+        f"{name}: {', '.join(f'{oracle} {error:.2g}' for oracle, error in found.items())}"
+        for name, found in oracles.items()
+    )
+
+
 def _draw_paths(axis, data: dict, problem: str) -> None:
     shown = [each for each in data["methods"] if each["problem"] == problem]
     first_of = {}
     for each in shown:  # of several step sizes the first
         first_of.setdefault(each["method"], each)
-    for index, each in enumerate(first_of.values()):
-        path = np.clip(np.array(each["median_path"], float), 1e-4, DIVERGED)
-        ours = each["method"].startswith("Algorithm 2")
-        label = f"{each['method']}: {each['diverged']:.0%} diverged"
-        axis.plot(data["transitions"], np.nan_to_num(path, nan=DIVERGED), color=f"C{index}", label=label,
-                  linewidth=2.2 if ours else 1.2, linestyle="-" if ours else "--")  # fmt: skip
+    for index, (method, each) in enumerate(first_of.items()):
+        path = np.nan_to_num(np.array(each["median_path"], float), nan=DIVERGED)
+        label = f"{method}: {each['diverged']:.0%} diverged"
+        style = STYLES.get(method, {"linestyle": "--", "linewidth": 1.2})
+        transitions = np.linspace(0, each["transitions"], len(path))
+        axis.plot(transitions, np.clip(path, 1e-4, DIVERGED), color=f"C{index}", label=label, **style)
     axis.axhline(0.05, color="grey", linewidth=0.8, linestyle=":")
     axis.set(yscale="log", xlabel="transitions", ylabel="median error (cut at 1e5)", title=problem)
     axis.xaxis.set_major_formatter(lambda count, _: f"{count / 1e6:g}M")
-    axis.legend(frameon=False, fontsize=7)
+    axis.legend(frameon=False, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
 
 
 def _draw_kolter(axis, shares: dict) -> None:
