@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fcritic.theory.linear_algebra import inverse
 from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.precision import float64
 
@@ -74,7 +75,7 @@ class Successor(AbstractFeatures):
     def __call__(self, pi: ArrayLike) -> Array:
         """phi^pi[S, A, d]."""
         step = jnp.einsum("is,sa,saj->ij", self.m, jnp.asarray(pi), self.x)  # M^pi
-        total = jnp.linalg.inv(jnp.eye(len(self.w)) - self.gamma * step)
+        total = inverse(jnp.eye(len(self.w)) - self.gamma * step)
         phi = (1 - self.gamma) * jnp.einsum("sai,ij->saj", self.x, total)
         return phi if self.change is None else jnp.einsum("sai,ij->saj", phi, self.change)
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcritic.errors import UsageError
+from fcritic.theory.linear_algebra import solve
 from fcritic.theory.precision import float64, is_traced
 
 SUM_TOLERANCE = 1e-8
@@ -100,7 +101,7 @@ class FiniteMDP:
     def v(self, pi: ArrayLike) -> Array:
         """V^pi[S] = (I - gamma P_pi)^-1 r_pi."""
         rewards = jnp.einsum("sa,sa->s", self.policy(pi), self.r)
-        return jnp.linalg.solve(jnp.eye(self.states) - self.gamma * self.chain(pi), rewards)
+        return solve(jnp.eye(self.states) - self.gamma * self.chain(pi), rewards)
 
     @float64
     def q(self, pi: ArrayLike) -> Array:
@@ -139,14 +140,14 @@ class FiniteMDP:
         if not is_traced(chain):
             _require_one_class(np.asarray(chain))
         # The equations are singular by themselves; adding the sum of d to each makes them regular.
-        return jnp.linalg.solve((jnp.eye(self.states) - chain).T + 1.0, jnp.ones(self.states))
+        return solve((jnp.eye(self.states) - chain).T + 1.0, jnp.ones(self.states))
 
     @float64
     def occupancy(self, pi: ArrayLike, start: ArrayLike | None = None) -> Array:
         """(1 - gamma) sum_t gamma^t Pr(s_t = s), a distribution over states [S]."""
         start = jnp.asarray(self.start if start is None else start)
         moves = jnp.eye(self.states) - self.gamma * self.chain(pi)
-        return (1 - self.gamma) * jnp.linalg.solve(moves.T, start)
+        return (1 - self.gamma) * solve(moves.T, start)
 
     @float64
     def pairs(self, states: ArrayLike, pi: ArrayLike) -> Array:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from fcritic.theory.linear_algebra import eigen
 from fcritic.theory.precision import float64
 
 RANK_TOLERANCE = 1e-10
@@ -76,8 +77,8 @@ class Inverse(NamedTuple):
 @float64
 def invert(matrix: Float[Array, "d d"], tolerance: float = RANK_TOLERANCE) -> Inverse:
     """Prepares ||.||_{A^-1} for a positive semi-definite matrix A."""
-    values, vectors = jnp.linalg.eigh(matrix)
-    largest = jnp.maximum(values[-1], 0.0)
+    values, vectors = eigen(matrix)
+    largest = jnp.maximum(jnp.max(values), 0.0)
     kept = values > tolerance * largest
     scale = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, values, 1.0)), 0.0)
     root = (vectors * scale[None, :]) @ vectors.T
@@ -195,5 +196,6 @@ def drift(
 
 def _longest(anchor: Inverse, parts: Float[Array, "d parameters"]) -> Float[Array, ""]:
     """The largest length of parts' xi over weights with xi' A xi = 1."""
-    inside = jnp.linalg.norm(anchor.root @ parts, ord=2)
+    seen = anchor.root @ parts
+    inside = jnp.sqrt(jnp.max(eigen(seen @ seen.T)[0]))
     return jnp.where(jnp.any(anchor.outside(parts.T)), jnp.inf, inside)
