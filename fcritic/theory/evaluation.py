@@ -153,13 +153,11 @@ def evaluate_exact(task: Task, *, outer: int, truncate: ArrayLike = True, first:
     xi_{t+1} = A~^+ E_mu[phi (r + gamma v_t(s'))], the least-squares fit of least length. Gradient steps from zero
     lead there, also where A~ is singular, because they never leave its range.
     """
-    return _evaluate_exact(task, _limits(task, truncate), _first(task, first), outer)
+    return _evaluate_exact(task, projection(task), _limits(task, truncate), _first(task, first), outer)
 
 
 @functools.partial(jax.jit, static_argnames=("outer",))
-def _evaluate_exact(task: Task, limits: Array, first: Array, outer: int) -> Array:
-    fit = projection(task)
-
+def _evaluate_exact(task: Task, fit: Array, limits: Array, first: Array, outer: int) -> Array:
     def iterate(weights: Array, _: None) -> tuple[Array, Array]:
         backup = task.r + task.gamma * jnp.einsum("sax,x->sa", task.P, next_values(task, weights, limits))
         weights = fit @ backup.ravel()
@@ -168,6 +166,7 @@ def _evaluate_exact(task: Task, limits: Array, first: Array, outer: int) -> Arra
     return jnp.concatenate([first[None], jax.lax.scan(iterate, first, None, length=outer)[1]])
 
 
+@float64
 def projection(task: Task) -> Array:
     """[d, S A], the weights of the least-squares fit in the data's distribution: A~^+ Phi' D."""
     root = jnp.asarray(invert(covariance(task.phi, task.pairs)).root)

@@ -167,22 +167,38 @@ def partial_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.ndar
 def rare_action(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -> Problem:
     """A linear MDP in which one factor belongs to the last action alone, and behaviour takes that action rarely.
 
-    C(pi, mu) grows as one over `share`, the probability of that action; at share zero it is infinite. The target
-    takes every action equally often. Features are whitened under the target.
+    One direction of the features is rare: C(pi, mu) is about dim - 1 plus a term that grows as one over `share`,
+    and infinite at share zero. The target takes every action equally often. Features are whitened under the target.
     """
-    if not 0 <= share <= 1:
-        raise UsageError(f"share must be a probability, not {share:g}")
-    plain, features = linear_mdp(seed, dim=dim - 1, gamma=gamma)
-    rng = np.random.default_rng(seed + 1)
-    x = np.concatenate([features.x, np.zeros((*plain.r.shape, 1))], axis=-1)
+    rng = np.random.default_rng(seed)
+    x = np.zeros((20, 4, dim))
+    x[:, :-1, :-1] = rng.dirichlet(np.full(dim - 1, 0.3), (20, 3))
     x[:, -1] = np.eye(dim)[-1]
-    m = np.concatenate([features.m, rng.dirichlet(np.full(plain.states, 0.5), 1)])
-    w = np.append(features.w, rng.uniform())
-    mdp = FiniteMDP(np.einsum("sai,ix->sax", x, m), x @ w, gamma, plain.start)
+    return _shared_out(x, rng, gamma, np.array([1 - share] * 3 + [3 * share]) / 3)
+
+
+def idle_behaviour(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -> Problem:
+    """A linear MDP in which the last action always has the first factor, and behaviour mostly takes that action.
+
+    All other directions are rare: C(pi, mu) grows as one over `share`, how often behaviour does anything else. The
+    target takes every action equally often. Features are whitened under the target.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.dirichlet(np.full(dim, 0.3), (20, 4))
+    x[:, -1] = np.eye(dim)[0]
+    return _shared_out(x, rng, gamma, np.array([share] * 3 + [3 * (1 - share)]) / 3)
+
+
+def _shared_out(x: np.ndarray, rng: np.random.Generator, gamma: float, behaviour: np.ndarray) -> Problem:
+    """A linear MDP of given factors, a uniform target, and a behaviour that is the same in every state."""
+    if not ((behaviour >= 0) & (behaviour <= 1)).all():
+        raise UsageError("share must be a probability, between 0 and 1")
+    states, _, dim = x.shape
+    m, w = rng.dirichlet(np.full(states, 0.5), dim), rng.uniform(size=dim)
+    mdp = FiniteMDP(np.einsum("sai,ix->sax", x, m), x @ w, gamma, np.full(states, 1 / states))
     target = uniform_policy(mdp)
-    behaviour = np.full(mdp.r.shape, (1 - share) / (mdp.actions - 1))
-    behaviour[:, -1] = share
-    return Problem(mdp, target, behaviour, Successor(x, m, w, gamma).whitened(mdp, target))
+    features = Successor(x, m, w, gamma).whitened(mdp, target)
+    return Problem(mdp, target, np.tile(behaviour, (states, 1)), features)
 
 
 def uniform_policy(mdp: FiniteMDP) -> np.ndarray:

@@ -1,12 +1,15 @@
 """The sweeps behind the experiment on Theorem 1: one function per term of its bound."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax import Array
 import numpy as np
 
 from fcritic.theory.evaluation import evaluate, evaluate_exact, projection
-from fcritic.theory.problems import disjoint_policies, linear_mdp, perturb, rare_action
+from fcritic.theory.precision import float64
+from fcritic.theory.problems import Problem, disjoint_policies, linear_mdp, perturb, rare_action
 from fcritic.theory.schedule import smallest_eigenvalue, step_for
 from fcritic.theory.tasks import Task, make_task, task_of, value_errors
 from fcritic.theory.trust import coverage
@@ -30,7 +33,7 @@ def task_coverage(task: Task) -> float:
     return float(coverage(task.phi, task.target_pairs, task.pairs))
 
 
-def keys_for(seeds: int, stream: int) -> jax.Array:
+def keys_for(seeds: int, stream: int) -> Array:
     """Independent keys for a study."""
     return jax.random.split(jax.random.key(stream), seeds)
 
@@ -55,45 +58,61 @@ def outer_study(problems: int, outer: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@float64
+def run_together(
+    tasks: list[Task], keys: Array, *, outer: int, inner: int, steps: list[float], resets: list[bool], sampling: str
+) -> Array:
+    """Squared errors of Algorithm 2 on several tasks of one size at once, [tasks, seeds]."""
+
+    def one(task: Task, step: Array, reset: Array) -> Array:
+        return evaluate(task, keys, outer=outer, inner=inner, step=step, reset=reset, sampling=sampling)[:, -1]
+
+    stacked = jax.tree.map(lambda *arrays: np.stack(arrays), *tasks)
+    weights = jax.vmap(one)(stacked, np.array(steps), np.array(resets))
+    return np.stack([value_errors(task, each) ** 2 for task, each in zip(tasks, weights, strict=True)])
+
+
 def inner_study(lengths: list[int], seeds: int, outer: int) -> dict[str, Any]:
     """Squared error against K, alpha = 10 / (lambda_min^+ K): as printed, with a warm start, along a trajectory."""
     task, _ = disjoint_task(0)
     uncovered = task_of(rare_action(0.0))
-    found: dict[str, list] = {"printed": [], "warm": [], "trajectory": [], "uncovered": []}
-    rows = []
+    found: dict[str, list] = {"printed": [], "warm": [], "uncovered": [], "trajectory": []}
     for index, inner in enumerate(lengths):
-        runs = {
-            "printed": (task, {}),
-            "warm": (task, {"reset": False}),
-            "trajectory": (task, {"sampling": "trajectory"}),
-            "uncovered": (uncovered, {}),
-        }
-        for name, (each, options) in runs.items():
-            step = step_for(each, inner)
-            weights = evaluate(each, keys_for(seeds, index), outer=outer, inner=inner, step=step, **options)
-            squared = value_errors(each, weights[:, -1]) ** 2
-            found[name].append(squared.mean())
-            rows += [_row(name, inner, seed, value) for seed, value in enumerate(squared)]
-    return {"inner": np.array(lengths), "rows": rows, **{name: np.array(each) for name, each in found.items()}}
+        keys = keys_for(seeds, index)
+        step, other = step_for(task, inner), step_for(uncovered, inner)
+        steps, resets = [step, step, other], [True, False, True]
+        tasks, options = [task, task, uncovered], {"outer": outer, "inner": inner}
+        squared = run_together(tasks, keys, steps=steps, resets=resets, sampling="independent", **options)
+        path = run_together([task], keys, steps=[step], resets=[True], sampling="trajectory", **options)
+        for name, each in zip(found, [*squared, *path], strict=True):
+            found[name].append(each)
+    rows = _rows(found, lengths)
+    return {"inner": np.array(lengths), "rows": rows, **{name: np.mean(each, 1) for name, each in found.items()}}
 
 
-def coverage_study(shares: list[float], inner: int, seeds: int, outer: int) -> dict[str, Any]:
-    """Squared error against C at one K: alpha from the remark's relation, one alpha for all, least squares."""
-    tasks = [task_of(rare_action(share)) for share in shares]
-    common = min(step_for(task, inner) for task in tasks)
-    found: dict[str, list] = {"related": [], "common": [], "least_squares": []}
-    rows, covered = [], [task_coverage(task) for task in tasks]
-    for index, task in enumerate(tasks):
-        keys = keys_for(seeds, 100 + index)
-        for name, step in {"related": step_for(task, inner), "common": common}.items():
-            weights = evaluate(task, keys, outer=outer, inner=inner, step=step, reset=False)
-            found[name].append(value_errors(task, weights[:, -1]) ** 2)
-        found["least_squares"].append(_least_squares(task, inner, seeds, outer))
-        for name, each in found.items():
-            rows += [_row(f"C {name}", covered[index], seed, value) for seed, value in enumerate(each[-1])]
-    means = {name: np.mean(each, axis=1) for name, each in found.items()}
-    smallest = [smallest_eigenvalue(task) for task in tasks]
-    return {"share": shares, "coverage": np.array(covered), "smallest": smallest, "rows": rows, **means}
+def coverage_study(
+    family: Callable[[float], Problem], shares: list[float], inner: int, seeds: int, outer: int
+) -> dict[str, Any]:
+    """Squared error against C at one K: alpha from the remark's relation, one alpha for all, least squares.
+
+    With a warm start, so that a slow direction need not be learned anew in each inner loop.
+    """
+    tasks = [task_of(family(share)) for share in shares]
+    related = [step_for(task, inner, decay=5.0) for task in tasks]
+    common = [max(related)] * len(tasks)  # a smaller one would not forget its start everywhere
+    options = {"outer": outer, "inner": inner, "sampling": "independent"}
+    both = run_together(
+        tasks * 2, keys_for(seeds, 100), steps=related + common, resets=[False] * 2 * len(tasks), **options
+    )
+    found = {
+        "related": both[: len(tasks)], "common": both[len(tasks) :],
+        "least_squares": np.stack([_least_squares(task, inner, seeds, outer) for task in tasks]),
+    }  # fmt: skip
+    covered = np.array([task_coverage(task) for task in tasks])
+    rows = _rows({f"{family.__name__} {name}": each for name, each in found.items()}, covered)
+    smallest = np.array([smallest_eigenvalue(task) for task in tasks])
+    means = {name: each.mean(1) for name, each in found.items()}
+    return {"share": shares, "coverage": covered, "smallest": smallest, "steps": related, "rows": rows, **means}
 
 
 def _least_squares(task: Task, inner: int, seeds: int, outer: int) -> np.ndarray:
@@ -157,5 +176,11 @@ def plateau_study(outer: int) -> dict[str, Any]:
     }
 
 
-def _row(study: str, at: float, seed: int, squared: float) -> dict[str, Any]:
-    return {"study": study, "at": at, "seed": seed, "squared_error": squared}
+def _rows(found: dict[str, Any], at: Any) -> list[dict[str, Any]]:
+    """One row for each study, place and seed."""
+    return [
+        {"study": name, "at": place, "seed": seed, "squared_error": squared}
+        for name, each in found.items()
+        for place, seeds in zip(at, each, strict=True)
+        for seed, squared in enumerate(seeds)
+    ]
