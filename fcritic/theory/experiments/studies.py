@@ -7,7 +7,7 @@ import jax
 from jax import Array
 import numpy as np
 
-from fcritic.theory.evaluation import evaluate, evaluate_exact, projection
+from fcritic.theory.evaluation import evaluate, evaluate_exact, fixed_point, projection
 from fcritic.theory.precision import float64
 from fcritic.theory.problems import Problem, disjoint_policies, linear_mdp, perturb, rare_action
 from fcritic.theory.schedule import smallest_eigenvalue, step_for
@@ -18,6 +18,13 @@ from fcritic.theory.trust import coverage
 def slope(x: np.ndarray, y: np.ndarray) -> float:
     """The slope of the straight line through log y over log x."""
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def slope_spread(x: np.ndarray, runs: np.ndarray) -> float:
+    """The standard error of the slope of the mean of `runs`[places, seeds], by drawing seeds again 200 times."""
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, np.shape(runs)[1], (200, np.shape(runs)[1]))
+    return float(np.std([slope(x, np.asarray(runs)[:, each].mean(1)) for each in drawn]))
 
 
 def disjoint_task(seed: int) -> tuple[Task, np.ndarray]:
@@ -62,13 +69,18 @@ def outer_study(problems: int, outer: int) -> dict[str, Any]:
 def run_together(
     tasks: list[Task], keys: Array, *, outer: int, inner: int, steps: list[float], resets: list[bool], sampling: str
 ) -> Array:
-    """Squared errors of Algorithm 2 on several tasks of one size at once, [tasks, seeds]."""
+    """Squared errors of Algorithm 2 on several tasks of one size at once, [tasks, seeds].
 
-    def one(task: Task, step: Array, reset: Array) -> Array:
-        return evaluate(task, keys, outer=outer, inner=inner, step=step, reset=reset, sampling=sampling)[:, -1]
+    The first target is the fixed point, so that gamma^T does not hide what noise adds.
+    """
+
+    def one(task: Task, first: Array, step: Array, reset: Array) -> Array:
+        options = {"step": step, "reset": reset, "sampling": sampling, "first": first}
+        return evaluate(task, keys, outer=outer, inner=inner, **options)[:, -1]
 
     stacked = jax.tree.map(lambda *arrays: np.stack(arrays), *tasks)
-    weights = jax.vmap(one)(stacked, np.array(steps), np.array(resets))
+    first = np.stack([fixed_point(task) for task in tasks])
+    weights = jax.vmap(one)(stacked, first, np.array(steps), np.array(resets))
     return np.stack([value_errors(task, each) ** 2 for task, each in zip(tasks, weights, strict=True)])
 
 
@@ -86,8 +98,9 @@ def inner_study(lengths: list[int], seeds: int, outer: int) -> dict[str, Any]:
         path = run_together([task], keys, steps=[step], resets=[True], sampling="trajectory", **options)
         for name, each in zip(found, [*squared, *path], strict=True):
             found[name].append(each)
-    rows = _rows(found, lengths)
-    return {"inner": np.array(lengths), "rows": rows, **{name: np.mean(each, 1) for name, each in found.items()}}
+    spread = {name: slope_spread(lengths, each) for name, each in found.items()}
+    means = {name: np.mean(each, 1) for name, each in found.items()}
+    return {"inner": np.array(lengths), "rows": _rows(found, lengths), "slope_error": spread, **means}
 
 
 def coverage_study(
@@ -112,6 +125,7 @@ def coverage_study(
     rows = _rows({f"{family.__name__} {name}": each for name, each in found.items()}, covered)
     smallest = np.array([smallest_eigenvalue(task) for task in tasks])
     means = {name: each.mean(1) for name, each in found.items()}
+    means["slope_error"] = {name: slope_spread(covered, each) for name, each in found.items()}
     return {"share": shares, "coverage": covered, "smallest": smallest, "steps": related, "rows": rows, **means}
 
 
@@ -121,7 +135,7 @@ def _least_squares(task: Task, inner: int, seeds: int, outer: int) -> np.ndarray
     phi = task.phi.reshape(-1, task.phi.shape[-1])
     squared = []
     for seed in range(seeds):
-        rng, weights = np.random.default_rng(seed), np.zeros(phi.shape[1])
+        rng, weights = np.random.default_rng(seed), fixed_point(task)
         for _ in range(outer):
             counts = rng.multinomial(inner, joint / joint.sum()).reshape(len(phi), -1)
             values = np.clip(phi @ weights, 0, 1 / (1 - task.gamma)).reshape(task.r.shape)
