@@ -1,7 +1,6 @@
 """Algorithm 3, its triggers, its special cases and its rivals, on a small linear MDP."""
 
 import dataclasses
-import itertools
 import math
 
 import jax
@@ -14,11 +13,12 @@ from fcritic.theory.actor_critic import Settings, actor_critic, anchor_at, full_
 from fcritic.theory.assessment import assess, coefficients
 from fcritic.theory.control_rivals import RIVALS
 from fcritic.theory.critics import Exact, Fitted, NoisyTruth, Sampled
+from fcritic.theory.policies import TabularSoftmax
 from fcritic.theory.policy_gradients import Control, emphasis, policy_gradient, printed_emphasis
 from fcritic.theory.precision import float64
 from fcritic.theory.problems import linear_mdp, random_policy, uniform_policy
 from fcritic.theory.triggers import measure
-from fcritic.theory.trust import coverage, tabular_softmax
+from fcritic.theory.trust import coverage
 
 STATES, ACTIONS, DIM = 5, 2, 3
 THETA = np.zeros(STATES * ACTIONS)
@@ -29,7 +29,7 @@ SETTINGS = Settings(steps=12, step_size=2.0, trigger="kl", threshold=0.02)
 def problem() -> Control:
     mdp, features = linear_mdp(3, STATES, ACTIONS, DIM, gamma=0.8)
     first = uniform_policy(mdp)
-    policy = tabular_softmax(STATES, ACTIONS)
+    policy = TabularSoftmax(STATES, ACTIONS)
     return Control(mdp, features.whitened(mdp, first), policy, mdp.stationary(first))
 
 

@@ -6,8 +6,9 @@ import pytest
 import scipy.linalg
 
 from fcritic.theory.mdp import FiniteMDP
+from fcritic.theory.policies import LogLinear, TabularSoftmax
 from fcritic.theory.precision import float64
-from fcritic.theory.trust import covariance, coverage, drift, gradient_parts, invert, log_linear, tabular_softmax
+from fcritic.theory.trust import covariance, coverage, drift, gradient_parts, invert
 
 STATES, ACTIONS, D = 7, 3, 4
 
@@ -107,7 +108,7 @@ def test_the_norm_scales_with_the_vector_and_zero_is_in_every_range():
 
 
 def test_gradient_parts_give_the_exact_gradient(problem: Problem):
-    policy = tabular_softmax(STATES, ACTIONS)
+    policy = TabularSoftmax(STATES, ACTIONS)
     theta = np.random.default_rng(5).normal(size=STATES * ACTIONS)
     first, second = gradient_parts(policy, problem.features, problem.mdp.start, theta)
     exact = problem.mdp.gradient(theta, policy)
@@ -130,7 +131,7 @@ def coefficients(problem: Problem, policy, theta, reference):
 
 
 def test_coefficients_bound_every_weight_error_and_the_exact_ones_are_reached(problem: Problem):
-    policy = tabular_softmax(STATES, ACTIONS)
+    policy = TabularSoftmax(STATES, ACTIONS)
     theta = np.random.default_rng(6).normal(size=STATES * ACTIONS)
     matrix, found = coefficients(problem, policy, theta, random_policy(4))
     parts = gradient_parts(policy, problem.features, problem.mdp.start, theta)
@@ -154,7 +155,7 @@ def test_coefficients_bound_every_weight_error_and_the_exact_ones_are_reached(pr
 
 def test_the_printed_first_coefficient_is_no_bound(problem: Problem):
     """Where all features have one length the signed sum vanishes, while the gradient's error does not."""
-    policy = tabular_softmax(STATES, ACTIONS)
+    policy = TabularSoftmax(STATES, ACTIONS)
     theta = np.random.default_rng(6).normal(size=STATES * ACTIONS)
     reference = random_policy(4)
     anchor = invert(covariance(features(problem, reference), problem.measure(reference)))
@@ -173,7 +174,7 @@ def test_coefficients_by_hand():
     """One state, two actions, features (1, 0) and (0, 2) for every policy, A = I."""
     phi = np.array([[[1.0, 0.0], [0.0, 2.0]]])
     found = drift(
-        tabular_softmax(1, 2), lambda pi: phi + 0.0 * pi[..., None], np.ones(1), np.zeros(2), invert(np.eye(2))
+        TabularSoftmax(1, 2), lambda pi: phi + 0.0 * pi[..., None], np.ones(1), np.zeros(2), invert(np.eye(2))
     )
     # grad pi = (+-1/4, -+1/4) for either parameter
     assert found.first == pytest.approx(0.25 * 1 + 0.25 * 2)
@@ -183,7 +184,7 @@ def test_coefficients_by_hand():
 
 
 def test_the_second_coefficient_by_finite_differences(problem: Problem):
-    policy = log_linear(problem.x)
+    policy = LogLinear(problem.x)
     theta = np.random.default_rng(9).normal(size=D)
     reference = random_policy(4)
     matrix, found = coefficients(problem, policy, theta, reference)
@@ -199,7 +200,7 @@ def test_the_second_coefficient_by_finite_differences(problem: Problem):
 
 
 def test_delta_is_infinite_outside_the_range_of_the_anchor(problem: Problem):
-    policy = tabular_softmax(STATES, ACTIONS)
+    policy = TabularSoftmax(STATES, ACTIONS)
     found = drift(
         policy, problem.features, problem.mdp.start, np.zeros(STATES * ACTIONS), invert(np.diag([1.0, 1, 1, 0]))
     )

@@ -69,7 +69,7 @@ def on_policy(settings: Settings) -> Settings:
 
 def two_timescale(settings: Settings) -> Settings:
     """The paper's limit of epochs of one step: an evaluation before every step."""
-    return dataclasses.replace(settings, trigger="never", epoch_limit=1)
+    return dataclasses.replace(settings, epoch_limit=1)
 
 
 def full_coverage(settings: Settings) -> Settings:
@@ -123,68 +123,93 @@ def actor_critic(
 
     **Arguments:** `theta` are the first parameters; `behaviour` the first mu, which is the first policy where None.
     """
-    knobs = tuple(getattr(settings, name) for name in ("step_size", "kappa", "threshold", "epoch_limit"))
-    # Numbers are arguments and not part of the program, so that a sweep compiles once.
-    plan = dataclasses.replace(settings, step_size=1.0, kappa=1.0, threshold=0.0, epoch_limit=1.0)
     if behaviour is None:
         behaviour = problem.policy(np.asarray(theta))
-    return _run_seeds(problem, plan, critic, knobs, theta, behaviour, jax.random.split(jax.random.key(seed), seeds))
+    keys = jax.random.split(jax.random.key(seed), seeds)
+    program = (settings.steps, settings.trigger, settings.first)
+    return _run_seeds(*program, problem, critic, _knobs(settings), theta, behaviour, keys)
+
+
+class _Knobs(NamedTuple):
+    """The settings that are arguments of the program, so that one program serves all their values."""
+
+    step_size: Array
+    kappa: Array
+    threshold: Array
+    epoch_limit: Array
+    keep_data: Array
+    gradient: Array
+
+
+class _Plan(NamedTuple):
+    """What all parts of a program share."""
+
+    problem: Control
+    critic: AbstractCritic
+    knobs: _Knobs
+    steps: int
+    trigger: str
+    first: str
+    key: Array
+
+
+def _knobs(settings: Settings) -> _Knobs:
+    numbers = [float(getattr(settings, name)) for name in _Knobs._fields[:-1]]
+    return _Knobs(*numbers, gradient=list(GRADIENTS).index(settings.gradient))
 
 
 @float64
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _run_seeds(problem, plan, critic, knobs, theta, behaviour, keys):
-    settings = dict(zip(("step_size", "kappa", "threshold", "epoch_limit"), knobs, strict=True))
-    run = lambda key: _run(problem, plan, settings, critic, theta, behaviour, key)
-    return jax.vmap(run)(keys)
+def _run_seeds(steps, trigger, first, problem, critic, knobs, theta, behaviour, keys) -> Trace:
+    plan = lambda key: _Plan(problem, critic, knobs, steps, trigger, first, key)
+    return jax.vmap(lambda key: _run(plan(key), theta, behaviour))(keys)
 
 
-def _run(problem, plan, knobs, critic, theta, behaviour, key) -> Trace:
+def _run(plan: _Plan, theta, behaviour) -> Trace:
     theta, behaviour = jnp.asarray(theta, jnp.float64), jnp.asarray(behaviour, jnp.float64)
-    size = problem.features(problem.policy(theta)).shape[-1]
+    size = plan.problem.features(plan.problem.policy(theta)).shape[-1]
     weights, zero, count = jnp.zeros(size), jnp.zeros((), int), jnp.zeros(())
     row = Trace(theta, weights, theta, behaviour, zero, zero, count, count, count)
     trace = jax.tree.map(lambda leaf: jnp.zeros((plan.steps, *leaf.shape), leaf.dtype), row)
     loop = _Loop(theta, behaviour, weights, zero, zero, zero, trace)
-    epoch = lambda loop: _epoch(problem, plan, knobs, critic, loop, key)
-    return jax.lax.while_loop(lambda loop: loop.step < plan.steps, epoch, loop).trace
+    return jax.lax.while_loop(lambda loop: loop.step < plan.steps, lambda loop: _epoch(plan, loop), loop).trace
 
 
-def _epoch(problem, plan, knobs, critic, loop: _Loop, key) -> _Loop:
+def _epoch(plan: _Plan, loop: _Loop) -> _Loop:
     """Tests the coverage, evaluates the reference and improves the actor until it has drifted too far."""
-    anchor = anchor_at(problem, loop.theta, plan.first)
+    problem, critic, knobs = plan.problem, plan.critic, plan.knobs
+    anchor = anchor_at(problem, loop.theta, plan.first if plan.trigger == "delta-ratio" else None)
     covered = coverage(anchor.phi, anchor.pairs, problem.pairs(loop.behaviour))
-    refresh = covered > knobs["kappa"] * anchor.inverse.rank * (1 + ROUNDING)
+    refresh = covered > knobs.kappa * anchor.inverse.rank * (1 + ROUNDING)
     refresh &= jnp.any(loop.behaviour != anchor.pi)  # at the very start mu is the reference already
     behaviour = jnp.where(refresh, anchor.pi, loop.behaviour)
     refreshes = loop.refreshes + refresh
     # The same key and the same mu give the same transitions: that is how data are kept.
-    data_key = jax.random.fold_in(key, refreshes if plan.keep_data else loop.epoch)
-    weights = critic(problem, behaviour, anchor.pi, loop.weights, data_key)
-    samples = critic.samples * (1.0 + (refreshes if plan.keep_data else loop.epoch))
+    draws = jnp.where(knobs.keep_data > 0, refreshes, loop.epoch)
+    weights = critic(problem, behaviour, anchor.pi, loop.weights, jax.random.fold_in(plan.key, draws))
+    samples = critic.samples * (1.0 + draws)
     row = Trace(anchor.theta, weights, anchor.theta, behaviour, loop.epoch, refreshes, samples, covered, 0.0)
-    theta, step, trace = _improve(problem, plan, knobs, anchor, row, loop.step, loop.trace)
+    theta, step, trace = _improve(plan, anchor, row, loop.step, loop.trace)
     return _Loop(theta, behaviour, weights, step, loop.epoch + 1, refreshes, trace)
 
 
-def _improve(problem, plan, knobs, anchor: Anchor, row: Trace, step, trace: Trace):
+def _improve(plan: _Plan, anchor: Anchor, row: Trace, step, trace: Trace):
     """Ascends with the epoch's weights. The test follows each step, as printed."""
-    drifted = lambda theta: measure(
-        plan.trigger, plan.first, problem.policy, problem.features, problem.rho, anchor, theta
-    )
-    begun = step
+    problem, knobs, begun = plan.problem, plan.knobs, step
+    given = (problem.policy, problem.features, problem.rho, anchor)
+    drifted = lambda theta: measure(plan.trigger, plan.first, *given, theta)
 
     def ascend(state):
         theta, step, moved, trace = state
         now = row._replace(theta=theta, drift=moved)
         trace = jax.tree.map(lambda all_rows, new: all_rows.at[step].set(new), trace, now)
-        slope = policy_gradient(plan.gradient, problem, theta, row.weights, row.behaviour)
-        theta = theta + knobs["step_size"] * slope
+        slope = policy_gradient(knobs.gradient, problem, theta, row.weights, row.behaviour)
+        theta = theta + knobs.step_size * slope
         return theta, step + 1, drifted(theta), trace
 
     def trusted(state):
         _, step, moved, _ = state
-        within = (moved <= knobs["threshold"]) & (step - begun < knobs["epoch_limit"])
+        within = (moved <= knobs.threshold) & (step - begun < knobs.epoch_limit)
         # The first step of an epoch is taken untested, for a reference cannot drift from itself.
         return (step < plan.steps) & (within | (step == begun))
 
@@ -194,12 +219,17 @@ def _improve(problem, plan, knobs, anchor: Anchor, row: Trace, step, trace: Trac
 
 
 @float64
-def anchor_at(problem: Control, theta: Float[Array, " parameters"], first: str = "absolute") -> Anchor:
-    """What an epoch remembers of the policy with these parameters; `first` is the reading of C_1 in its Delta."""
+def anchor_at(problem: Control, theta: Float[Array, " parameters"], first: str | None = "absolute") -> Anchor:
+    """What an epoch remembers of the policy with these parameters.
+
+    **Arguments:** `first` is the reading of C_1 in its Delta, which is left out where None.
+    """
     pi = problem.policy(theta)
     phi, pairs = problem.features(pi), problem.pairs(pi)
     inverse = invert(covariance(phi, pairs))
-    delta = drift(problem.policy, problem.features, problem.rho, theta, inverse).delta(first)
+    delta = jnp.ones(())
+    if first is not None:
+        delta = drift(problem.policy, problem.features, problem.rho, theta, inverse).delta(first)
     return Anchor(theta, pi, phi, pairs, inverse, delta)
 
 

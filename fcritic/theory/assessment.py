@@ -1,6 +1,5 @@
 """What the steps of Algorithm 3 were worth: true values, gradients and errors along a trace."""
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.theory.actor_critic import Trace, anchor_at
-from fcritic.theory.policy_gradients import Control, first_term, policy_gradient
+from fcritic.theory.policy_gradients import GRADIENTS, Control, first_term, policy_gradient
 from fcritic.theory.precision import float64
 from fcritic.theory.trust import Drift, covariance, drift
 
@@ -33,11 +32,11 @@ class Assessment(NamedTuple):
 @float64
 def assess(problem: Control, trace: Trace, gradient: str = "both") -> Assessment:
     """The true figures along a trace whose steps used this formula of the gradient."""
-    return _assess(problem, gradient, trace)
+    return _assess(problem, list(GRADIENTS).index(gradient), trace)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _assess(problem: Control, gradient: str, trace: Trace) -> Assessment:
+@jax.jit
+def _assess(problem: Control, gradient: Array, trace: Trace) -> Assessment:
     def one(row: Trace) -> Assessment:
         exact = jax.grad(problem.objective)(row.theta)
         error = policy_gradient(gradient, problem, row.theta, row.weights, row.behaviour) - exact
@@ -76,10 +75,10 @@ def coefficients(problem: Control, trace: Trace) -> Drift:
     return _coefficients(problem, trace)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jax.jit
 def _coefficients(problem: Control, trace: Trace) -> Drift:
     def one(row: Trace) -> Drift:
-        anchor = anchor_at(problem, row.reference)
+        anchor = anchor_at(problem, row.reference, None)
         return drift(problem.policy, problem.features, problem.rho, row.theta, anchor.inverse)
 
     return jax.vmap(lambda rows: jax.lax.map(one, rows))(trace)

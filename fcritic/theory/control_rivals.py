@@ -33,7 +33,7 @@ def refresh_every_step(settings: Settings) -> Settings:
 
 def exact_gradient(settings: Settings) -> Settings:
     """Ascent along the exact gradient. It needs no critic and no samples."""
-    return dataclasses.replace(settings, gradient="exact", trigger="never", kappa=math.inf)
+    return dataclasses.replace(settings, gradient="exact", threshold=math.inf, kappa=math.inf)
 
 
 RIVALS = {

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from fcritic.theory.trust import covariance
 
 
 class AbstractCritic(abc.ABC):
-    """An evaluation of a policy from data of another one. Hashable, for it is compiled in."""
+    """An evaluation of a policy from data of another one."""
 
     samples: int
     """Transitions that one evaluation draws from the behaviour policy."""
@@ -31,6 +32,7 @@ class AbstractCritic(abc.ABC):
         """New weights xi for the reference policy; `weights` are those of the epoch before."""
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["error"], meta_fields=["samples"])
 @dataclasses.dataclass(frozen=True)
 class NoisyTruth(AbstractCritic):
     """xi* plus an error of a given A-norm in a random direction: a critic whose accuracy is known."""
@@ -52,6 +54,11 @@ def _task(problem: Control, behaviour: Array, reference: Array) -> Task:
     return Task(phi, mdp.r, jnp.float64(mdp.gamma), reference, behaviour, mdp.P, states)
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["step"],
+    meta_fields=["outer", "inner", "truncate", "reset", "warm", "sampling"],
+)
 @dataclasses.dataclass(frozen=True)
 class Sampled(AbstractCritic):
     """Algorithm 2 on fresh transitions: `outer` times `inner` gradient steps, one transition each."""
@@ -90,6 +97,7 @@ class Sampled(AbstractCritic):
         )[0, -1]
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["samples", "outer"])
 @dataclasses.dataclass(frozen=True)
 class Fitted(AbstractCritic):
     """Algorithm 2 with its inner loop run to the end on a data set: T times least squares."""
@@ -116,6 +124,7 @@ class Fitted(AbstractCritic):
         return evaluate_exact(data, outer=self.outer)[-1]
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["outer", "samples"])
 @dataclasses.dataclass(frozen=True)
 class Exact(AbstractCritic):
     """Algorithm 2 on the true distribution with K = infinity: no statistical error, and no samples."""

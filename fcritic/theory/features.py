@@ -1,10 +1,12 @@
 """Feature maps of a policy: `features(pi)` is phi[S, A, d], and Q^pi(s, a) = <phi^pi(s, a), xi*> where it is exact.
 
-Every map is written in JAX, so it can be differentiated and vmapped in the policy.
+Every map is written in JAX, so it can be differentiated and vmapped in the policy. It can also be an argument of a
+compiled program, which then serves all maps of a size.
 """
 
 import abc
 import dataclasses
+import functools
 
 import jax
 from jax import Array
@@ -12,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fcritic.theory.linear_algebra import inverse
+from fcritic.theory.linear_algebra import inverse, solve
 from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.precision import float64
 
@@ -28,6 +30,7 @@ class AbstractFeatures(abc.ABC):
         """phi^pi[S, A, d]."""
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["phi", "weights"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fixed(AbstractFeatures):
     """The same phi[S, A, d] for every policy: standard linear function approximation."""
@@ -47,6 +50,7 @@ def tabular(mdp: FiniteMDP) -> Fixed:
     return Fixed(np.eye(size).reshape(mdp.states, mdp.actions, size))
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["x", "m", "w", "change"], meta_fields=["gamma"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Successor(AbstractFeatures):
     """phi^pi = (1 - gamma) x (I - gamma M^pi)^-1, the discounted sum of x(s, a) along the policy, in a linear MDP.
@@ -69,7 +73,7 @@ class Successor(AbstractFeatures):
     def weights(self) -> np.ndarray:
         """xi* = w / (1 - gamma), in the coordinates of `change`."""
         plain = self.w / (1 - self.gamma)
-        return plain if self.change is None else np.linalg.solve(self.change, plain)
+        return plain if self.change is None else float64(solve)(self.change, plain)
 
     @float64
     def __call__(self, pi: ArrayLike) -> Array:
@@ -93,6 +97,7 @@ class Successor(AbstractFeatures):
         return dataclasses.replace(self, change=change / largest)
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["base", "size", "noise"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Perturbed(AbstractFeatures):
     """Features with an error: phi^pi + size * noise, the knob for E_approx."""
@@ -113,6 +118,7 @@ class Perturbed(AbstractFeatures):
         return self.base(pi) + self.size * jnp.asarray(self.noise)
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["base", "anchor"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class FirstOrder(AbstractFeatures):
     """The first-order expansion of exact features around an anchor policy, phi^0 + D phi^0 [pi - pi_0]."""
@@ -134,6 +140,7 @@ class FirstOrder(AbstractFeatures):
         return value + slope
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["x", "anchor"], meta_fields=["constant"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tangent(AbstractFeatures):
     """The appendix's construction, phi^pi(s, a) = vec(x(s, a) (pi - pi_0)'): zero at the anchor itself."""

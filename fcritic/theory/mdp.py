@@ -117,7 +117,7 @@ class FiniteMDP:
     @float64
     def objective(self, pi: ArrayLike, start: ArrayLike | None = None) -> Array:
         """J_rho(pi) = sum_s rho(s) V^pi(s); rho is `start`, by default the MDP's own."""
-        return jnp.dot(self.start if start is None else start, self.v(pi))
+        return jnp.dot(jnp.asarray(self.start if start is None else start), self.v(pi))
 
     @float64
     def gradient(
@@ -198,6 +198,18 @@ class FiniteMDP:
         rows = jnp.asarray(self.P)[state, action]
         following = jax.vmap(draw)(rows, uniform) if rows.ndim == 2 else draw(rows, uniform)
         return Transitions(state, action, jnp.asarray(self.r)[state, action], following)
+
+
+def _rebuild(gamma: float, arrays: tuple[Array, Array, Array]) -> FiniteMDP:
+    """An MDP of arrays that JAX may be tracing, which cannot be checked."""
+    mdp = object.__new__(FiniteMDP)
+    for name, value in (*zip(("P", "r", "start"), arrays, strict=True), ("gamma", gamma)):
+        object.__setattr__(mdp, name, value)
+    return mdp
+
+
+# An MDP can be an argument of a compiled program, so that one program serves all MDPs of a size.
+jax.tree_util.register_pytree_node(FiniteMDP, lambda mdp: ((mdp.P, mdp.r, mdp.start), mdp.gamma), _rebuild)
 
 
 @float64

@@ -14,12 +14,15 @@ from fcritic.errors import cannot_write
 
 
 @contextlib.contextmanager
-def panels(path: Path, count: int = 1, title: str = "", width: float = 4.6) -> Iterator[list[plt.Axes]]:
-    """Axes side by side in one picture, which is written to `path` at the end."""
-    figure, axes = plt.subplots(1, count, figsize=(max(width * count, 6), 4.4), layout="constrained", squeeze=False)
+def panels(
+    path: Path, count: int = 1, title: str = "", width: float = 4.6, rows: int = 1
+) -> Iterator[list[plt.Axes]]:
+    """Axes side by side in one picture, `count` in each row, which is written to `path` at the end."""
+    size = (max(width * count, 6), 4.4 * rows)
+    figure, axes = plt.subplots(rows, count, figsize=size, layout="constrained", squeeze=False)
     try:
-        yield list(axes[0])
-        for each in axes[0]:
+        yield list(axes.flat)
+        for each in axes.flat:
             each.grid(alpha=0.25)
             each.spines[["top", "right"]].set_visible(False)
         if title:

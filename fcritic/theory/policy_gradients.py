@@ -3,17 +3,20 @@
 All are expectations over states that are computed, not sampled, so that they differ in their formula alone.
 """
 
+from collections.abc import Callable
 import dataclasses
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 import numpy as np
 
+from fcritic.theory.features import AbstractFeatures
 from fcritic.theory.mdp import FiniteMDP
+from fcritic.theory.policies import AbstractPolicy
 from fcritic.theory.precision import float64
-from fcritic.theory.trust import FeatureMap, Policy
 
 GRADIENTS = {
     "both": "both terms of eq. (2), the functional critic's gradient of J_rho",
@@ -26,14 +29,20 @@ GRADIENTS = {
 """Name and meaning of each formula."""
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["mdp", "features", "policy", "rho"], meta_fields=[]
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Control:
-    """A problem of control: an MDP, features of policies, and how parameters make a policy."""
+    """A problem of control: an MDP, features of policies, and how parameters make a policy.
+
+    It can be an argument of a compiled program, which then serves all problems of a size.
+    """
 
     mdp: FiniteMDP
-    features: FeatureMap
+    features: AbstractFeatures
     """Functional features phi; where they are exact, its `weights` are xi*."""
-    policy: Policy
+    policy: AbstractPolicy
     rho: Float[Array, " states"]
     """The distribution of first states in J_rho."""
 
@@ -103,24 +112,36 @@ def first_term(
 
 @float64
 def policy_gradient(
-    kind: str,
+    kind: str | Int[Array, ""],
     problem: Control,
     theta: Float[Array, " parameters"],
     weights: Float[Array, " d"],
     behaviour: Float[Array, "states actions"],
 ) -> Float[Array, " parameters"]:
-    """The gradient by one of `GRADIENTS`, from a critic's weights and the behaviour policy mu."""
+    """The gradient by one of `GRADIENTS`, from a critic's weights and the behaviour policy mu.
+
+    **Arguments:** `kind` is a name, or its place in `GRADIENTS`, which a compiled program can be given.
+    """
     theta, weights = jnp.asarray(theta), jnp.asarray(weights)
-    pi = problem.policy(theta)
-    if kind == "exact":
-        return jax.grad(problem.objective)(theta)
-    if kind == "both":
+
+    def both() -> Array:
         return jax.grad(lambda at: estimated_objective(problem, at, weights))(theta)
-    if kind == "on-policy":
-        return first_term(problem, theta, weights, emphasis(problem.mdp, pi, problem.rho))
-    collected = problem.mdp.stationary(behaviour)
-    if kind == "emphatic":
-        collected = emphasis(problem.mdp, pi, collected)
-    elif kind == "emphatic-printed":
-        collected = printed_emphasis(problem.mdp, pi, collected)
-    return first_term(problem, theta, weights, collected)
+
+    def exact() -> Array:
+        return jax.grad(problem.objective)(theta)
+
+    def weighted(states: Callable[[], Array]) -> Callable[[], Array]:
+        return lambda: first_term(problem, theta, weights, states())
+
+    pi, mdp = problem.policy(theta), problem.mdp
+    formulas = {
+        "both": both,
+        "first": weighted(lambda: mdp.stationary(behaviour)),
+        "emphatic": weighted(lambda: emphasis(mdp, pi, mdp.stationary(behaviour))),
+        "emphatic-printed": weighted(lambda: printed_emphasis(mdp, pi, mdp.stationary(behaviour))),
+        "on-policy": weighted(lambda: emphasis(mdp, pi, problem.rho)),
+        "exact": exact,
+    }
+    if isinstance(kind, str):
+        return formulas[kind]()
+    return jax.lax.switch(kind, [lambda formula=formulas[name]: jnp.asarray(formula()) for name in GRADIENTS])

@@ -73,13 +73,13 @@ def measure(
 
     **Arguments:** `first` is the reading of C_1 in Delta: `absolute`, `printed` or `exact`.
     """
-    if trigger == "never":
-        return jnp.zeros(())
-    if trigger == "kl":
-        return divergence(anchor, policy(theta))
-    if trigger == "feature-distance":
-        return feature_distance(anchor, features(policy(theta)))
-    if trigger == "feature-ratio":
-        return feature_ratio(anchor, features(policy(theta)))
-    delta = drift(policy, features, rho, theta, anchor.inverse).delta(first)
-    return delta if trigger == "delta" else delta / anchor.delta
+    delta = lambda: drift(policy, features, rho, theta, anchor.inverse).delta(first)
+    measures = {
+        "delta": delta,
+        "delta-ratio": lambda: delta() / anchor.delta,
+        "feature-distance": lambda: feature_distance(anchor, features(policy(theta))),
+        "feature-ratio": lambda: feature_ratio(anchor, features(policy(theta))),
+        "kl": lambda: divergence(anchor, policy(theta)),
+        "never": lambda: jnp.zeros(()),
+    }
+    return measures[trigger]()

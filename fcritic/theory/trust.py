@@ -25,16 +25,6 @@ Policy = Callable[[Float[Array, " parameters"]], Float[Array, "states actions"]]
 FeatureMap = Callable[[Float[Array, "states actions"]], Float[Array, "states actions d"]]
 
 
-def tabular_softmax(states: int, actions: int) -> Policy:
-    """One preference for each pair: pi(a | s) proportional to exp(theta[s, a])."""
-    return float64(lambda theta: jax.nn.softmax(jnp.reshape(theta, (states, actions)), axis=-1))
-
-
-def log_linear(basis: Float[Array, "states actions parameters"]) -> Policy:
-    """Preferences that are linear in given features: pi(a | s) proportional to exp(basis(s, a)' theta)."""
-    return float64(lambda theta: jax.nn.softmax(jnp.asarray(basis) @ theta, axis=-1))
-
-
 @float64
 def covariance(
     phi: Float[Array, "states actions d"], measure: Float[Array, "states actions"]

@@ -9,6 +9,9 @@ EXPERIMENTS: dict[str, str] = {
     "counterexamples": "Baird, Tsitsiklis-Van Roy, Kolter: which methods diverge",
     "theorem-1": "the error of Algorithm 2 against T, K, C and approximation error",
     "disjoint-support": "target and behaviour share no action",
+    "theorem-2": "Algorithm 3 against its rivals, the samples that trust saves, and the floor",
+    "metric-validity": "whether the coefficients of Delta bound the error of the gradient",
+    "second-term": "the direction of the off-policy gradient with and without its second term",
 }
 """Name, and in a line what it shows. The module has the name with underscores."""
 

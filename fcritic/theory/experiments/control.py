@@ -9,10 +9,10 @@ import numpy as np
 
 from fcritic.theory.features import Successor
 from fcritic.theory.mdp import FiniteMDP
+from fcritic.theory.policies import TabularSoftmax, periodic
 from fcritic.theory.policy_gradients import Control
 from fcritic.theory.precision import float64
-from fcritic.theory.problems import linear_mdp, uniform_policy
-from fcritic.theory.trust import Policy, tabular_softmax
+from fcritic.theory.problems import linear_mdp, river_swim, uniform_policy
 
 STATES, ACTIONS, DIM = 10, 3, 4
 
@@ -29,24 +29,28 @@ def tabular_control(seed: int) -> Control:
     That policy is the first behaviour policy, so Off-PAC and the emphatic gradient aim at the same J as the others.
     """
     mdp, features = linear_problem(seed)
-    return Control(mdp, features, tabular_softmax(STATES, ACTIONS), mdp.stationary(uniform_policy(mdp)))
+    return Control(mdp, features, TabularSoftmax(STATES, ACTIONS), mdp.stationary(uniform_policy(mdp)))
 
 
-def periodic_policy(seed: int, parameters: int = 4, scale: float = 1.5) -> Policy:
-    """Logits that are sums of cosines and sines of the parameters.
+def exact_features(mdp: FiniteMDP) -> Successor:
+    """Successor features of a tabular problem: any finite MDP is linear in the indicators of its pairs."""
+    size = mdp.states * mdp.actions
+    return Successor(
+        np.eye(size).reshape(mdp.states, mdp.actions, size), mdp.P.reshape(size, -1), mdp.r.ravel(), mdp.gamma
+    )
 
-    Softmax policies climb for ever: their gradient and its error vanish together at infinity. These have their
-    optimum at a finite place, where an error of the critic shows.
-    """
-    waves = np.random.default_rng(seed).normal(size=(2, STATES, ACTIONS, parameters)) * scale / np.sqrt(parameters)
-    logits = lambda theta: waves[0] @ jnp.cos(theta) + waves[1] @ jnp.sin(theta)
-    return float64(lambda theta: jax.nn.softmax(logits(theta), axis=-1))
+
+def river_control() -> Control:
+    """RiverSwim with six states: the uniform policy hardly ever sees the reward, so coverage is what counts."""
+    mdp = river_swim(6, gamma=0.9)
+    policy = TabularSoftmax(mdp.states, mdp.actions)
+    return Control(mdp, exact_features(mdp), policy, mdp.stationary(uniform_policy(mdp)))
 
 
 def periodic_control(seed: int) -> Control:
     """The same MDP with periodic policies."""
     mdp, features = linear_problem(seed)
-    return Control(mdp, features, periodic_policy(seed), mdp.stationary(uniform_policy(mdp)))
+    return Control(mdp, features, periodic(STATES, ACTIONS, seed=seed), mdp.stationary(uniform_policy(mdp)))
 
 
 @float64
@@ -60,7 +64,7 @@ def safe_step(problem: Control, theta: Float[Array, " parameters"], steps: int =
     return float(1 / (8 * _largest_curvature(problem, size, steps, theta)))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
+@functools.partial(jax.jit, static_argnums=2)
 def _largest_curvature(problem: Control, step_size: float, steps: int, theta: Array) -> Array:
     def move(theta: Array, _: None) -> tuple[Array, Array]:
         curvature = jnp.linalg.norm(jax.hessian(problem.objective)(theta), ord=2)

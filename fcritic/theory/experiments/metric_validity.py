@@ -18,46 +18,43 @@ from fcritic.theory.assessment import assess, coefficients
 from fcritic.theory.critics import Fitted
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
+from fcritic.theory.policies import LogLinear, TabularSoftmax
 from fcritic.theory.policy_gradients import Control
 from fcritic.theory.problems import linear_mdp, uniform_policy
-from fcritic.theory.trust import log_linear, tabular_softmax
 
 ROUNDING = 1 + 1e-9
 STATES, ACTIONS, DIM = 10, 3, 4
 CRITIC = Fitted(1000)
 SETTINGS = {
     "drift ends epochs": Settings(steps=1, step_size=2.0, trigger="feature-distance", threshold=0.25),
-    "one epoch": Settings(steps=1, step_size=2.0, trigger="never", kappa=math.inf),
+    "one epoch": Settings(steps=1, step_size=2.0, trigger="feature-distance", threshold=math.inf),
 }
 
 
-def problems(count: int) -> dict[str, tuple[Control, int]]:
-    """Linear MDPs, each with a tabular and with a log-linear softmax policy; and how many parameters it has."""
+def problems(count: int) -> dict[str, Control]:
+    """Linear MDPs, each with a tabular and with a log-linear softmax policy."""
     made = {}
     for seed in range(count):
         mdp, features = linear_mdp(seed, STATES, ACTIONS, DIM)
         first = uniform_policy(mdp)
         basis = np.random.default_rng(seed).normal(size=(STATES, ACTIONS, 5))
-        policies = {
-            "tabular": (tabular_softmax(STATES, ACTIONS), STATES * ACTIONS),
-            "log-linear": (log_linear(basis), 5),
-        }
-        for name, (policy, parameters) in policies.items():
-            control = Control(mdp, features.whitened(mdp, first), policy, mdp.stationary(first))
-            made[f"MDP {seed}, {name}"] = control, parameters
+        policies = {"tabular": TabularSoftmax(STATES, ACTIONS), "log-linear": LogLinear(basis)}
+        for name, policy in policies.items():
+            whitened = features.whitened(mdp, first)
+            made[f"MDP {seed}, {name}"] = Control(mdp, whitened, policy, mdp.stationary(first))
     return made
 
 
-def measure_path(problem: Control, parameters: int, settings: Settings, seeds: int) -> dict[str, np.ndarray]:
+def measure_path(problem: Control, settings: Settings, seeds: int) -> dict[str, np.ndarray]:
     """Errors and bounds at every step of every seed, flat; errors are divided by the weight error."""
-    trace = actor_critic(problem, settings, CRITIC, np.zeros(parameters), seeds)
+    trace = actor_critic(problem, settings, CRITIC, np.zeros(problem.policy.size), seeds)
     found, bound = assess(problem, trace), coefficients(problem, trace)
     parts = {
         "largest": found.error_largest / found.weight_error,
         "length": found.error_length / found.weight_error,
         "first term": found.first_largest / found.weight_error,
         "start": np.diff(trace.epoch, prepend=-1, axis=1) > 0,
-        "parameters": np.full(trace.epoch.shape, float(parameters)),
+        "parameters": np.full(trace.epoch.shape, problem.policy.size),
     }
     parts |= {name: getattr(bound, name) for name in bound._fields}
     parts |= {"delta": bound.delta(), "delta printed": bound.delta("printed")}
@@ -83,9 +80,9 @@ class MetricValidity(Experiment):
         """All problems and both settings."""
         count, seeds, steps = (2, 3, 60) if quick else (6, 10, 200)
         rows, every = [], []
-        for name, (problem, parameters) in problems(count).items():
+        for name, problem in problems(count).items():
             for setting, settings in SETTINGS.items():
-                path = measure_path(problem, parameters, dataclasses.replace(settings, steps=steps), seeds)
+                path = measure_path(problem, dataclasses.replace(settings, steps=steps), seeds)
                 every.append(path)
                 rows.append({"problem": name, "setting": setting} | _summary(path))
         joined = {name: np.concatenate([path[name] for path in every]) for name in every[0]}

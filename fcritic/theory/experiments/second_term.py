@@ -4,22 +4,27 @@ Protocol. In each problem a target policy is fixed and the behaviour policy move
 random direction. J starts from the behaviour's stationary states, as in eq. (3), so all aim at one gradient.
 """
 
+import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax import Array
 import jax.numpy as jnp
 import numpy as np
 
 from fcritic.theory.critics import Fitted
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
+from fcritic.theory.experiments.control import exact_features
 from fcritic.theory.features import Successor
 from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.pictures import panels
+from fcritic.theory.policies import TabularSoftmax
 from fcritic.theory.policy_gradients import Control, policy_gradient
 from fcritic.theory.precision import float64
 from fcritic.theory.problems import garnet, linear_mdp, river_swim
-from fcritic.theory.trust import coverage, tabular_softmax
+from fcritic.theory.trust import coverage
 
 FORMULAS = {
     "both": "both terms (functional critic)",
@@ -35,18 +40,10 @@ LOST = 0.9
 """A mean cosine below this counts as a lost direction."""
 
 
-def exact_features(mdp: FiniteMDP) -> Successor:
-    """Successor features of a tabular problem: any finite MDP is linear in the indicators of its pairs."""
-    size = mdp.states * mdp.actions
-    return Successor(
-        np.eye(size).reshape(mdp.states, mdp.actions, size), mdp.P.reshape(size, -1), mdp.r.ravel(), mdp.gamma
-    )
-
-
 def families(count: int) -> dict[str, list[tuple[FiniteMDP, Successor]]]:
-    """Problems by family, `count` of each but of RiverSwim, which has several lengths."""
+    """Problems by family, `count` of each; RiverSwim is one problem, whose policies differ."""
     garnets = [garnet(seed) for seed in range(count)]
-    rivers = [river_swim(length) for length in range(6, 6 + count)]
+    rivers = [river_swim()] * count
     return {
         "linear MDP": [linear_mdp(seed) for seed in range(count)],
         "Garnet": [(mdp, exact_features(mdp)) for mdp in garnets],
@@ -55,26 +52,28 @@ def families(count: int) -> dict[str, list[tuple[FiniteMDP, Successor]]]:
 
 
 @float64
-def cosines(problem: Control, theta: np.ndarray, behaviours: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+@jax.jit
+def cosines(problem: Control, theta: Array, behaviours: Array, weights: Array) -> dict[str, Array]:
     """The cosine of each formula's gradient to the true one, for behaviours [n, S, A] and their weights [n, d]."""
 
-    def one(kind: str, mu: jax.Array, xi: jax.Array) -> jax.Array:
-        moved = Control(problem.mdp, problem.features, problem.policy, problem.mdp.stationary(mu))
+    def one(mu: Array, xi: Array) -> dict[str, Array]:
+        moved = dataclasses.replace(problem, rho=problem.mdp.stationary(mu))
         exact = policy_gradient("exact", moved, theta, xi, mu)
-        found = policy_gradient(kind, moved, theta, xi, mu)
-        return jnp.dot(exact, found) / (jnp.linalg.norm(exact) * jnp.linalg.norm(found))
+        found = {kind: policy_gradient(kind, moved, theta, xi, mu) for kind in FORMULAS}
+        norm = lambda vector: jnp.sqrt(jnp.sum(vector**2))
+        return {kind: jnp.dot(exact, each) / (norm(exact) * norm(each)) for kind, each in found.items()}
 
-    every = lambda kind: jax.jit(jax.vmap(lambda mu, xi: one(kind, mu, xi)))(behaviours, weights)
-    return {kind: every(kind) for kind in FORMULAS}
+    return jax.vmap(one)(behaviours, weights)
 
 
 @float64
-def learned_weights(problem: Control, pi: np.ndarray, behaviours: np.ndarray, seeds: int) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=3)
+def learned_weights(problem: Control, pi: Array, behaviours: Array, seeds: int) -> Array:
     """Weights [n, seeds, d] of critics that learn from each behaviour's transitions."""
     critic, zero = Fitted(TRANSITIONS), jnp.zeros(problem.features.weights.shape)
-    one = lambda mu, key: critic(problem, mu, jnp.asarray(pi), zero, key)
+    one = lambda mu, key: critic(problem, mu, pi, zero, key)
     keys = jax.random.split(jax.random.key(0), seeds)
-    return jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))(behaviours, keys)
+    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(behaviours, keys)
 
 
 def study(mdp: FiniteMDP, features: Successor, seed: int, seeds: int) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def study(mdp: FiniteMDP, features: Successor, seed: int, seeds: int) -> dict[st
     rng = np.random.default_rng(100 + seed)
     size = mdp.states * mdp.actions
     theta, direction = rng.normal(size=size), rng.normal(size=size)
-    policy = tabular_softmax(mdp.states, mdp.actions)
+    policy = TabularSoftmax(mdp.states, mdp.actions)
     pi = policy(theta)
     behaviours = np.stack([policy(theta + distance * direction) for distance in DISTANCES])
     problem = Control(mdp, features, policy, mdp.start)
