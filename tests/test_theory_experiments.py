@@ -9,7 +9,7 @@ import pytest
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 from fcritic.theory import experiments
-from fcritic.theory.experiments import contest, studies
+from fcritic.theory.experiments import studies
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome, conduct, plain, report_text
 from fcritic.theory.pictures import panels
 from fcritic.theory.problems import idle_behaviour
@@ -132,9 +132,3 @@ def test_least_squares_errors_grow_with_coverage():
     errors = [studies._least_squares(task, 2000, 20, 80).mean() for task in (small, large)]
     ratio = studies.task_coverage(large) / studies.task_coverage(small)
     assert errors[1] / errors[0] == pytest.approx(ratio, rel=0.5)
-
-
-def test_every_method_of_the_contest_has_its_own_name():
-    for quick in (True, False):
-        names = [name for kind in contest.rivals(quick) for name in kind]
-        assert len(names) == len(set(names)) == (6 if quick else 12)

@@ -7,7 +7,7 @@ import pytest
 
 from fcritic.errors import UsageError
 from fcritic.theory.problems import baird, disjoint_policies, linear_mdp, random_policy
-from fcritic.theory.rivals import Corrected, Emphatic, Seen, SemiGradient, SoftTarget, learn, lstd
+from fcritic.theory.rivals import Corrected, Emphatic, Seen, SemiGradient, SoftTarget, learn, learn_all, lstd
 from fcritic.theory.tasks import Task, make_task, task_of, value_errors
 
 X, FOLLOWING = np.array([1.0, 2.0]), np.array([0.5, 1.0])
@@ -116,10 +116,8 @@ def test_lstd_solves_the_projected_equation(on_policy: Task):
     np.testing.assert_allclose(np.einsum("sa,sad,sa->d", task.pairs, task.phi, residual), 0, atol=1e-12)
 
 
-def test_step_sizes_can_be_mapped(on_policy: Task):
-    with jax.enable_x64(True):
-        both = jax.vmap(lambda rival: learn(rival, on_policy, keys(4), records=4, every=5000))(
-            SemiGradient(np.array([0.05, 0.1]))
-        )
-    alone = learn(SemiGradient(0.1), on_policy, keys(4), records=4, every=5000)
-    np.testing.assert_allclose(both[1], alone, rtol=1e-8)
+def test_rivals_side_by_side_learn_as_they_do_alone(on_policy: Task):
+    options = {"records": 4, "every": 5000}
+    both = learn_all({1: SemiGradient(0.1), 2: SoftTarget(0.1)}, on_policy, keys(4), **options)
+    np.testing.assert_allclose(both[1], learn(SemiGradient(0.1), on_policy, keys(4), **options), rtol=1e-8)
+    assert np.abs(both[1] - both[2]).max() > 0.01

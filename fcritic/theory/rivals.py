@@ -5,6 +5,7 @@ With x = phi(s, a) and x' = sum_a pi(a|s') phi(s', a), the TD error is delta = r
 """
 
 import abc
+from collections.abc import Hashable
 import dataclasses
 import functools
 from typing import Any, ClassVar, NamedTuple
@@ -138,8 +139,14 @@ def _td_error(weights: Array, target: Array, seen: Seen) -> Array:
 
 
 @float64
-def learn(
-    rival: AbstractRival,
+def learn(rival: AbstractRival, task: Task, keys: Array, **options: Any) -> Array:
+    """Runs one rival, with the options of `learn_all`: weights [seeds, records + 1, d]."""
+    return learn_all({"only": rival}, task, keys, **options)["only"]
+
+
+@float64
+def learn_all(
+    rivals: dict[Hashable, AbstractRival],
     task: Task,
     keys: Array,
     *,
@@ -147,15 +154,16 @@ def learn(
     every: int,
     sampling: str = "trajectory",
     first: ArrayLike | None = None,
-) -> Array:
-    """Runs a rival for `records * every` transitions per seed: weights [seeds, records + 1, d].
+) -> dict[Hashable, Array]:
+    """Runs rivals side by side on the same `records * every` transitions per seed.
 
-    A rival is a pytree of its numbers: to compare step sizes, stack them and `vmap`.
+    For each its weights, [seeds, records + 1, d].
     """
-    ratios = _ratios(task) if rival.needs_ratio else np.ones(np.shape(task.r))
+    needed = any(rival.needs_ratio for rival in rivals.values())
+    ratios = jnp.asarray(_ratios(task) if needed else np.ones(np.shape(task.r)))
     first = jnp.zeros(task.phi.shape[-1]) if first is None else jnp.asarray(first, dtype=jnp.float64)
-    rival = jax.tree.map(lambda number: jnp.asarray(number, jnp.float64), rival)
-    return _learn(rival, task, jnp.asarray(ratios), keys, first, records, every, sampling)
+    rivals = jax.tree.map(lambda number: jnp.asarray(number, jnp.float64), rivals)
+    return _learn_all(rivals, task, ratios, keys, first, records, every, sampling)
 
 
 def _ratios(task: Task) -> np.ndarray:
@@ -168,8 +176,8 @@ def _ratios(task: Task) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames=("records", "every", "sampling"))
-def _learn(
-    rival: AbstractRival,
+def _learn_all(
+    rivals: dict[Hashable, AbstractRival],
     task: Task,
     ratios: Array,
     keys: Array,
@@ -177,27 +185,27 @@ def _learn(
     records: int,
     every: int,
     sampling: str,
-) -> Array:
+) -> dict[Hashable, Array]:
     phi, rewards = task.rows
     mean_next = jnp.einsum("sa,sad->sd", task.target, task.phi)
 
-    def one_step(memory: Any, drawn: tuple[Array, Array]) -> tuple[Any, None]:
+    def one_step(memories: dict[Hashable, Any], drawn: tuple[Array, Array]) -> tuple[dict[Hashable, Any], None]:
         pair, following = drawn
-        rho = jnp.ravel(ratios)[pair]
-        seen = Seen(phi[pair], rewards[pair], mean_next[following], task.gamma, rho)
-        return rival.update(memory, seen), None
+        seen = Seen(phi[pair], rewards[pair], mean_next[following], task.gamma, jnp.ravel(ratios)[pair])
+        return {name: rival.update(memories[name], seen) for name, rival in rivals.items()}, None
 
-    def one_record(carry: tuple[Any, Array], key: Array) -> tuple[tuple[Any, Array], Array]:
-        memory, state = carry
+    def one_record(carry: tuple[dict[Hashable, Any], Array], key: Array) -> tuple[Any, dict[Hashable, Array]]:
+        memories, state = carry
         state, pairs, following = sample(task, key, every, sampling, state)
-        memory = jax.lax.scan(one_step, memory, (pairs, following))[0]
-        return (memory, state), memory[0]
+        memories = jax.lax.scan(one_step, memories, (pairs, following))[0]
+        return (memories, state), {name: memory[0] for name, memory in memories.items()}
 
-    def one_seed(key: Array) -> Array:
+    def one_seed(key: Array) -> dict[Hashable, Array]:
         first_key, key = jax.random.split(key)
         state = jax.random.categorical(first_key, jnp.log(task.states)).astype(jnp.int32)
-        kept = jax.lax.scan(one_record, (rival.init(first), state), jax.random.split(key, records))[1]
-        return jnp.concatenate([first[None], kept])
+        start = {name: rival.init(first) for name, rival in rivals.items()}
+        kept = jax.lax.scan(one_record, (start, state), jax.random.split(key, records))[1]
+        return {name: jnp.concatenate([first[None], each]) for name, each in kept.items()}
 
     return jax.vmap(one_seed)(keys)
 

@@ -70,7 +70,7 @@ class Experiment(abc.ABC):
 
 def conduct(experiment: Experiment, quick: bool, out: Path) -> dict[str, Any]:
     """Runs an experiment, writes NAME.json, NAME.csv and NAME.png under `out`, and returns what the first holds."""
-    begun = time.perf_counter()
+    begun, worked = time.perf_counter(), time.process_time()
     outcome = experiment.run(quick)
     picture = out / f"{experiment.name}.png"
     experiment.draw(outcome, picture)
@@ -92,6 +92,7 @@ def conduct(experiment: Experiment, quick: bool, out: Path) -> dict[str, Any]:
         ],
         "notes": outcome.notes,
         "seconds": round(time.perf_counter() - begun, 1),
+        "cpu_seconds": round(time.process_time() - worked, 1),
         "picture": str(picture),
         "data": outcome.data,
     }

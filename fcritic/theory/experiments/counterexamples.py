@@ -41,7 +41,7 @@ class Counterexamples(Experiment):
     )
 
     def run(self, quick: bool) -> Outcome:
-        """30 seeds of 1.6 million transitions for each method; quick: 10, and a quarter as long for rivals."""
+        """30 seeds of 1.6 million transitions for each method; quick: 10, and an eighth as long for rivals."""
         keys = jax.random.split(jax.random.key(0), QUICK_SEEDS if quick else SEEDS)
         errors: dict[tuple[str, str, float], np.ndarray] = {}
         for name, problem in problems().items():
@@ -125,18 +125,19 @@ def _baird_claims(errors: dict) -> list[Claim]:
 def _tsitsiklis_claims(errors: dict) -> list[Claim]:
     problem = "tsitsiklis-van-roy"
     gamma = tsitsiklis_van_roy().mdp.gamma
-    stuck = 1.2 * gamma / (1 - gamma)  # where the exact iteration comes to rest: 6 gamma / 5 of the upper limit
     cut, free = _of(errors, problem, WARM), _diverged(_of(errors, problem, FREE))
-    final = cut[:, -1]
     figures = {
-        "largest_error_ever": cut.max(), "median_final_error": np.median(final), "predicted_error": stuck,
+        "largest_error_ever": cut.max(),
+        "smallest_final_error": cut[:, -1].min(),
+        "mean_final_error": cut[:, -1].mean(),
+        "where_the_exact_iteration_rests": 1.2 * gamma / (1 - gamma),  # 6 gamma / 5 of the upper limit
         "value_range": 1 / (1 - gamma),
-    }  # fmt: skip
-    wrong = bool(not _diverged(cut).any() and abs(np.median(final) / stuck - 1) < 0.1)
+    }
+    wrong = not _diverged(cut).any() and (cut[:, -1] > 0.1 / (1 - gamma)).all()
     return [
         Claim(
-            f"{problem}: truncated, Algorithm 2 stays bounded and is wrong by 1.2 gamma / (1 - gamma), within 10 %",
-            wrong, figures, "assumption-closeness fails",
+            f"{problem}: truncated, Algorithm 2 stays bounded, and ends wrong by over 10 % of the value range",
+            bool(wrong), figures, "assumption-closeness fails",
         ),
         Claim(
             f"{problem}: not truncated, Algorithm 2 diverges in every seed",
