@@ -12,7 +12,7 @@ from fcritic.errors import UsageError
 from fcritic.theory.actor_critic import Settings, actor_critic, anchor_at, full_coverage, on_policy, two_timescale
 from fcritic.theory.assessment import assess, coefficients
 from fcritic.theory.control_rivals import RIVALS
-from fcritic.theory.critics import Exact, Fitted, NoisyTruth, Sampled
+from fcritic.theory.critics import Exact, Fitted, Sampled
 from fcritic.theory.policies import TabularSoftmax
 from fcritic.theory.policy_gradients import Control, emphasis, policy_gradient, printed_emphasis
 from fcritic.theory.precision import float64
@@ -35,7 +35,7 @@ def problem() -> Control:
 
 def run(problem: Control, critic=None, seeds: int = 2, behaviour=None, **changes):
     settings = dataclasses.replace(SETTINGS, **changes)
-    return actor_critic(problem, settings, critic or NoisyTruth(0.3), THETA, seeds, behaviour)
+    return actor_critic(problem, settings, critic or Exact(0.3), THETA, seeds, behaviour)
 
 
 def test_steps_climb_the_estimated_gradient(problem: Control):
@@ -86,7 +86,7 @@ def test_behaviour_is_refreshed_exactly_when_coverage_asks_for_it(problem: Contr
 
 
 def test_samples_are_counted_by_evaluation_or_by_refresh(problem: Control):
-    critic = NoisyTruth(0.3, samples=7)
+    critic = Exact(0.3, samples=7)
     fresh = run(problem, critic, kappa=1.02)
     np.testing.assert_array_equal(fresh.samples, 7 * (fresh.epoch + 1))
     kept = run(problem, critic, kappa=1.02, keep_data=True)

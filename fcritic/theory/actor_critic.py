@@ -96,6 +96,8 @@ class Trace(NamedTuple):
     """C(reference, mu) that the epoch found, before a refresh."""
     drift: Float[Array, "*seeds steps"]
     """The measure that can end the epoch."""
+    slope: Float[Array, "*seeds steps parameters"]
+    """The gradient that the step followed."""
 
 
 class _Loop(NamedTuple):
@@ -169,7 +171,7 @@ def _run(plan: _Plan, theta, behaviour) -> Trace:
     theta, behaviour = jnp.asarray(theta, jnp.float64), jnp.asarray(behaviour, jnp.float64)
     size = plan.problem.features(plan.problem.policy(theta)).shape[-1]
     weights, zero, count = jnp.zeros(size), jnp.zeros((), int), jnp.zeros(())
-    row = Trace(theta, weights, theta, behaviour, zero, zero, count, count, count)
+    row = Trace(theta, weights, theta, behaviour, zero, zero, count, count, count, theta)
     trace = jax.tree.map(lambda leaf: jnp.zeros((plan.steps, *leaf.shape), leaf.dtype), row)
     loop = _Loop(theta, behaviour, weights, zero, zero, zero, trace)
     return jax.lax.while_loop(lambda loop: loop.step < plan.steps, lambda loop: _epoch(plan, loop), loop).trace
@@ -188,8 +190,10 @@ def _epoch(plan: _Plan, loop: _Loop) -> _Loop:
     draws = jnp.where(knobs.keep_data > 0, refreshes, loop.epoch)
     weights = critic(problem, behaviour, anchor.pi, loop.weights, jax.random.fold_in(plan.key, draws))
     samples = critic.samples * (1.0 + draws)
-    row = Trace(anchor.theta, weights, anchor.theta, behaviour, loop.epoch, refreshes, samples, covered, 0.0)
-    theta, step, trace = _improve(plan, anchor, row, loop.step, loop.trace)
+    now = Trace(
+        loop.theta, weights, loop.theta, behaviour, loop.epoch, refreshes, samples, covered, 0.0, loop.theta
+    )
+    theta, step, trace = _improve(plan, anchor, now, loop.step, loop.trace)
     return _Loop(theta, behaviour, weights, step, loop.epoch + 1, refreshes, trace)
 
 
@@ -201,9 +205,9 @@ def _improve(plan: _Plan, anchor: Anchor, row: Trace, step, trace: Trace):
 
     def ascend(state):
         theta, step, moved, trace = state
-        now = row._replace(theta=theta, drift=moved)
-        trace = jax.tree.map(lambda all_rows, new: all_rows.at[step].set(new), trace, now)
         slope = policy_gradient(knobs.gradient, problem, theta, row.weights, row.behaviour)
+        now = row._replace(theta=theta, drift=moved, slope=slope)
+        trace = jax.tree.map(lambda all_rows, new: all_rows.at[step].set(new), trace, now)
         theta = theta + knobs.step_size * slope
         return theta, step + 1, drifted(theta), trace
 

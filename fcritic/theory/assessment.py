@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.theory.actor_critic import Trace, anchor_at
-from fcritic.theory.policy_gradients import GRADIENTS, Control, first_term, policy_gradient
+from fcritic.theory.policy_gradients import Control, first_term
 from fcritic.theory.precision import float64
 from fcritic.theory.trust import Drift, covariance, drift
 
@@ -25,40 +25,41 @@ class Assessment(NamedTuple):
     """Its length."""
     weight_error: Float[Array, "seeds steps"]
     """||xi - xi*||_{A_k}; not a number where the features have no xi*."""
+    value_size: Float[Array, "seeds steps"]
+    """||xi*||_{A_k}, the root mean square of the reference's values; not a number where there is no xi*."""
     first_largest: Float[Array, "seeds steps"]
     """The largest component of G_1, the part of the error in the first term of eq. (2)."""
 
 
 @float64
-def assess(problem: Control, trace: Trace, gradient: str = "both") -> Assessment:
-    """The true figures along a trace whose steps used this formula of the gradient."""
-    return _assess(problem, list(GRADIENTS).index(gradient), trace)
-
-
 @jax.jit
-def _assess(problem: Control, gradient: Array, trace: Trace) -> Assessment:
+def assess(problem: Control, trace: Trace) -> Assessment:
+    """The true figures along a trace."""
+
     def one(row: Trace) -> Assessment:
         exact = jax.grad(problem.objective)(row.theta)
-        error = policy_gradient(gradient, problem, row.theta, row.weights, row.behaviour) - exact
+        error = row.slope - exact
         return Assessment(
             objective=problem.objective(row.theta),
             squared_gradient=jnp.sum(exact**2),
             error_largest=jnp.max(jnp.abs(error)),
             error_length=jnp.sqrt(jnp.sum(error**2)),
-            weight_error=_weight_error(problem, row),
+            weight_error=_length(problem, row, row.weights),
+            value_size=_length(problem, row, jnp.zeros_like(row.weights)),
             first_largest=_first_error(problem, row),
         )
 
-    return jax.vmap(lambda rows: jax.lax.map(one, rows, batch_size=50))(trace)
+    return jax.vmap(jax.vmap(one))(trace)
 
 
-def _weight_error(problem: Control, row: Trace) -> Float[Array, ""]:
+def _length(problem: Control, row: Trace, weights: Float[Array, " d"]) -> Float[Array, ""]:
+    """||weights - xi*||_{A_k}."""
     truth = getattr(problem.features, "weights", None)
     if truth is None:
         return jnp.array(jnp.nan)
     pi = problem.policy(row.reference)
     matrix = covariance(problem.features(pi), problem.pairs(pi))
-    error = row.weights - truth
+    error = weights - truth
     return jnp.sqrt(jnp.maximum(error @ matrix @ error, 0.0))
 
 
@@ -70,13 +71,10 @@ def _first_error(problem: Control, row: Trace) -> Float[Array, ""]:
 
 
 @float64
+@jax.jit
 def coefficients(problem: Control, trace: Trace) -> Drift:
     """All coefficients of eq. (9) along a trace, each step against the reference of its epoch."""
-    return _coefficients(problem, trace)
 
-
-@jax.jit
-def _coefficients(problem: Control, trace: Trace) -> Drift:
     def one(row: Trace) -> Drift:
         anchor = anchor_at(problem, row.reference, None)
         return drift(problem.policy, problem.features, problem.rho, row.theta, anchor.inverse)

@@ -1,4 +1,4 @@
-"""How Algorithm 3 evaluates a reference policy: forms of Algorithm 2, and the truth with an error of known size."""
+"""How Algorithm 3 evaluates a reference policy: forms of Algorithm 2."""
 
 import abc
 import dataclasses
@@ -30,22 +30,6 @@ class AbstractCritic(abc.ABC):
         key: Array,
     ) -> Float[Array, " d"]:
         """New weights xi for the reference policy; `weights` are those of the epoch before."""
-
-
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["error"], meta_fields=["samples"])
-@dataclasses.dataclass(frozen=True)
-class NoisyTruth(AbstractCritic):
-    """xi* plus an error of a given A-norm in a random direction: a critic whose accuracy is known."""
-
-    error: float
-    """||xi - xi*||_A, the root mean square error of values under the reference's own measure."""
-    samples: int = 1
-
-    def __call__(self, problem, behaviour, reference, weights, key):
-        """xi* and its error."""
-        matrix = covariance(problem.features(reference), problem.pairs(reference))
-        direction = jax.random.normal(key, weights.shape, dtype=jnp.float64)
-        return problem.features.weights + self.error * direction / jnp.sqrt(direction @ matrix @ direction)
 
 
 def _task(problem: Control, behaviour: Array, reference: Array) -> Task:
@@ -124,15 +108,20 @@ class Fitted(AbstractCritic):
         return evaluate_exact(data, outer=self.outer)[-1]
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["outer", "samples"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["error"], meta_fields=["outer", "samples"])
 @dataclasses.dataclass(frozen=True)
 class Exact(AbstractCritic):
-    """Algorithm 2 on the true distribution with K = infinity: no statistical error, and no samples."""
+    """Algorithm 2 on the true distribution with K = infinity, plus an error of known size in a random direction."""
 
+    error: float = 0.0
+    """||xi - exact||_A, the root mean square of the error in values under the reference's own measure."""
     outer: int = 300
     """T."""
     samples: int = 0
 
     def __call__(self, problem, behaviour, reference, weights, key):
-        """The last target."""
-        return evaluate_exact(_task(problem, behaviour, reference), outer=self.outer)[-1]
+        """The last target and its error."""
+        found = evaluate_exact(_task(problem, behaviour, reference), outer=self.outer)[-1]
+        matrix = covariance(problem.features(reference), problem.pairs(reference))
+        direction = jax.random.normal(key, weights.shape, dtype=jnp.float64)
+        return found + self.error * direction / jnp.sqrt(direction @ matrix @ direction)

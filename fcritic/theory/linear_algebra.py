@@ -12,7 +12,7 @@ import numpy as np
 
 from fcritic.theory.precision import is_traced
 
-SWEEPS = 12
+SWEEPS = 9
 """Jacobi's method converges quadratically; matrices of our sizes need six to eight sweeps."""
 
 

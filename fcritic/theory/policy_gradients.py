@@ -20,7 +20,7 @@ from fcritic.theory.precision import float64
 
 GRADIENTS = {
     "both": "both terms of eq. (2), the functional critic's gradient of J_rho",
-    "first": "the first term alone, states weighted by d_mu: Off-PAC",
+    "first": "the first term alone, states weighted by d_mu / (1 - gamma), which is exact at mu = pi: Off-PAC",
     "emphatic": "the first term, states weighted by the emphasis of d_mu, which is computed exactly",
     "emphatic-printed": "the same with the emphasis as printed under eq. (3), its endless sum cut",
     "on-policy": "the first term, states weighted by the discounted visits of the policy itself",
@@ -136,7 +136,7 @@ def policy_gradient(
     pi, mdp = problem.policy(theta), problem.mdp
     formulas = {
         "both": both,
-        "first": weighted(lambda: mdp.stationary(behaviour)),
+        "first": weighted(lambda: mdp.stationary(behaviour) / (1 - mdp.gamma)),
         "emphatic": weighted(lambda: emphasis(mdp, pi, mdp.stationary(behaviour))),
         "emphatic-printed": weighted(lambda: printed_emphasis(mdp, pi, mdp.stationary(behaviour))),
         "on-policy": weighted(lambda: emphasis(mdp, pi, problem.rho)),

@@ -18,7 +18,7 @@ from fcritic.theory.assessment import assess, coefficients
 from fcritic.theory.critics import Fitted
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
-from fcritic.theory.policies import LogLinear, TabularSoftmax
+from fcritic.theory.policies import LogLinear
 from fcritic.theory.policy_gradients import Control
 from fcritic.theory.problems import linear_mdp, uniform_policy
 
@@ -32,16 +32,18 @@ SETTINGS = {
 
 
 def problems(count: int) -> dict[str, Control]:
-    """Linear MDPs, each with a tabular and with a log-linear softmax policy."""
-    made = {}
+    """Linear MDPs, each with a tabular softmax policy and with one of five features."""
+    made, size = {}, STATES * ACTIONS
     for seed in range(count):
         mdp, features = linear_mdp(seed, STATES, ACTIONS, DIM)
         first = uniform_policy(mdp)
         basis = np.random.default_rng(seed).normal(size=(STATES, ACTIONS, 5))
-        policies = {"tabular": TabularSoftmax(STATES, ACTIONS), "log-linear": LogLinear(basis)}
-        for name, policy in policies.items():
+        # Both have the same number of columns, so that they share their compiled programs.
+        padded = np.concatenate([basis, np.zeros((STATES, ACTIONS, size - 5))], axis=-1)
+        bases = {"tabular": np.eye(size).reshape(STATES, ACTIONS, size), "log-linear": padded}
+        for name, each in bases.items():
             whitened = features.whitened(mdp, first)
-            made[f"MDP {seed}, {name}"] = Control(mdp, whitened, policy, mdp.stationary(first))
+            made[f"MDP {seed}, {name}"] = Control(mdp, whitened, LogLinear(each), mdp.stationary(first))
     return made
 
 
@@ -54,7 +56,7 @@ def measure_path(problem: Control, settings: Settings, seeds: int) -> dict[str, 
         "length": found.error_length / found.weight_error,
         "first term": found.first_largest / found.weight_error,
         "start": np.diff(trace.epoch, prepend=-1, axis=1) > 0,
-        "parameters": np.full(trace.epoch.shape, problem.policy.size),
+        "parameters": np.full(trace.epoch.shape, np.any(problem.policy.basis != 0, axis=(0, 1)).sum()),
     }
     parts |= {name: getattr(bound, name) for name in bound._fields}
     parts |= {"delta": bound.delta(), "delta printed": bound.delta("printed")}
@@ -114,6 +116,13 @@ class MetricValidity(Experiment):
                 axis.loglog(ends, ends, "k-", lw=1, label="error = bound")
                 axis.set_xlabel(bound)
                 axis.set_ylabel(f"error, {what}")
+                ticks = [
+                    tick
+                    for tick in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+                    if ends[0] <= tick <= ends[1]
+                ]
+                axis.tick_params(axis="x", which="minor", labelbottom=False)
+                axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes[0].legend(frameon=False, fontsize=8, loc="lower right", markerscale=3)
 
 

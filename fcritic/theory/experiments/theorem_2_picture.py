@@ -12,7 +12,7 @@ STYLES = {
     "dual trust": ("C0", "-"),
     "dual trust, data kept": ("C0", "--"),
     "Delta > 2, as printed": ("C4", "-"),
-    "never refreshing": ("C2", "-"),
+    "never refreshing": ("C2", "-."),
     "on-policy actor-critic": ("C1", "-"),
     "refreshing every step": ("C1", "--"),
     "Off-PAC": ("C3", "-"),
@@ -31,7 +31,8 @@ def draw(data: dict[str, Any], path: Path) -> None:
             axes[3 * row + 1].set_ylabel("squared gradient of J")
             for axis in axes[3 * row : 3 * row + 2]:
                 axis.set_title(f"{place}: mean over seeds, band from 10 to 90 %", fontsize=9)
-        axes[0].legend(frameon=False, fontsize=7, loc="lower left")
+        handles, labels = axes[0].get_legend_handles_labels()
+        axes[0].figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
         _sweep(axes[2], data)
         _floor(axes[5], data["floor"])
 
@@ -62,6 +63,7 @@ def _sweep(axis, data: dict[str, Any]) -> None:
     axis.axhline(rival, color="k", lw=1, ls=":", label="refreshing every step")
     axis.plot([], [], "k-", label="fresh data")
     axis.plot([], [], "k--", label="kept data")
+    _plain_ticks(axis, sorted({row["threshold"] for row in rows}))
     axis.set_xlabel("drift threshold")
     axis.set_ylabel("transitions until a tenth of the gap is left")
     axis.set_title("RiverSwim: median over seeds, no point where most fail", fontsize=9)
@@ -75,7 +77,14 @@ def _floor(axis, floor: dict[str, Any]) -> None:
     for name, colour in (("critic", "C0"), ("features", "C1")):
         axis.loglog(errors, floor[name][-1] * (errors / errors[-1]) ** 2, ":", color=colour, lw=1)
     axis.plot([], [], "k:", lw=1, label="slope 2")
+    _plain_ticks(axis, errors)
     axis.set_xlabel("size of the error")
     axis.set_ylabel("squared gradient that is left")
     axis.set_title("periodic policies: the floor", fontsize=9)
     axis.legend(frameon=False, fontsize=8)
+
+
+def _plain_ticks(axis, places) -> None:
+    """Labels at these places alone, which powers of ten would crowd."""
+    axis.tick_params(axis="x", which="minor", labelbottom=False)
+    axis.set_xticks(list(places), [f"{place:g}" for place in places])
