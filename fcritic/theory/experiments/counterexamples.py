@@ -204,7 +204,7 @@ def _draw_kolter(axis, shares: dict) -> None:
     for name, label in labels.items():
         axis.plot(shares["share"], np.clip(shares[name], 1e-4, None), label=label)
     axis.set(yscale="log", xlabel="share of the data in the first state", ylabel="error", title="kolter")
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 0.08))
 
 
 EXPERIMENT = Counterexamples()
