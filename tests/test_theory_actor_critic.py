@@ -35,7 +35,7 @@ def problem() -> Control:
 
 def run(problem: Control, critic=None, seeds: int = 2, behaviour=None, **changes):
     settings = dataclasses.replace(SETTINGS, **changes)
-    return actor_critic(problem, settings, critic or Exact(0.3), THETA, seeds, behaviour)
+    return actor_critic(problem, settings, critic or Exact(0.3, samples=7), THETA, seeds, behaviour)
 
 
 def test_steps_climb_the_estimated_gradient(problem: Control):
@@ -86,10 +86,9 @@ def test_behaviour_is_refreshed_exactly_when_coverage_asks_for_it(problem: Contr
 
 
 def test_samples_are_counted_by_evaluation_or_by_refresh(problem: Control):
-    critic = Exact(0.3, samples=7)
-    fresh = run(problem, critic, kappa=1.02)
+    fresh = run(problem, kappa=1.02)
     np.testing.assert_array_equal(fresh.samples, 7 * (fresh.epoch + 1))
-    kept = run(problem, critic, kappa=1.02, keep_data=True)
+    kept = run(problem, kappa=1.02, keep_data=True)
     np.testing.assert_array_equal(kept.samples, 7 * (kept.refreshes + 1))
     assert kept.samples[:, -1].max() < fresh.samples[:, -1].min()
 
@@ -112,7 +111,7 @@ def test_two_timescale_scheme(problem: Control):
 def test_full_coverage_needs_no_refresh(problem: Control):
     """Remark: under a behaviour policy with full support it is a stable off-policy actor-critic."""
     behaviour = random_policy(problem.mdp, 5)
-    trace = run(problem, Exact(), behaviour=behaviour, steps=60, **changes(full_coverage))
+    trace = run(problem, Exact(0.0, samples=7), behaviour=behaviour, step_size=20.0, **changes(full_coverage))
     assert (trace.behaviour == behaviour).all()
     assert np.isfinite(trace.coverage).all()
     found = assess(problem, trace)
@@ -130,11 +129,9 @@ def changes(special) -> dict:
     }
 
 
-@pytest.mark.parametrize("trigger", ["delta", "delta-ratio", "feature-distance", "feature-ratio"])
-def test_every_trigger_can_end_an_epoch(problem: Control, trigger: str):
-    value = {"delta": 0.0, "delta-ratio": 0.999, "feature-distance": 0.01, "feature-ratio": 0.999}[trigger]
-    assert run(problem, trigger=trigger, threshold=value, seeds=1).epoch[0, -1] > 0
-    assert run(problem, trigger=trigger, threshold=1e9, seeds=1).epoch[0, -1] == 0
+def test_the_printed_trigger_can_end_an_epoch(problem: Control):
+    assert run(problem, trigger="delta", threshold=0.0).epoch[0, -1] > 0
+    assert run(problem, trigger="delta", threshold=1e9).epoch[0, -1] == 0
 
 
 def test_triggers_at_the_anchor_and_by_hand(problem: Control):
@@ -163,21 +160,15 @@ def test_triggers_at_the_anchor_and_by_hand(problem: Control):
 
 
 @pytest.mark.parametrize("critic", [Sampled(30, 300, 0.5, reset=False), Fitted(4000)], ids=["sampled", "fitted"])
-def test_sampled_critics_come_near_the_true_weights(problem: Control, critic):
-    trace = run(problem, critic, steps=1, seeds=8)
-    assert trace.samples[0, 0] == critic.samples
-    errors = assess(problem, trace).weight_error
-    assert 0 < errors.mean() < 0.3  # values lie between 0 and 5
-    exact = assess(problem, run(problem, Exact(), steps=1, seeds=1)).weight_error
-    assert exact < 1e-8
-
-
-def test_kept_data_are_the_same_transitions(problem: Control):
+def test_sampled_critics_come_near_the_true_weights_and_can_keep_their_data(problem: Control, critic):
     """With kept data a second evaluation of one policy from one mu changes nothing; with fresh data it does."""
-    still = {"step_size": 1e-9, "steps": 2, "kappa": math.inf, "trigger": "never", "epoch_limit": 1}
-    kept, fresh = (run(problem, Fitted(200), keep_data=keep, **still).weights for keep in (True, False))
-    np.testing.assert_allclose(kept[:, 0], kept[:, 1], atol=1e-5)
-    assert np.abs(fresh[:, 0] - fresh[:, 1]).min(axis=1).max() > 1e-3
+    still = {"step_size": 1e-9, "kappa": math.inf, "epoch_limit": 1}
+    fresh, kept = (run(problem, critic, keep_data=keep, **still) for keep in (False, True))
+    assert fresh.samples[0, 0] == critic.samples
+    errors = assess(problem, fresh).weight_error
+    assert 0 < errors.mean() < 0.3  # values lie between 0 and 5
+    np.testing.assert_allclose(kept.weights[:, 0], kept.weights[:, 1], atol=1e-5)
+    assert np.abs(fresh.weights[:, 0] - fresh.weights[:, 1]).max() > 1e-3
 
 
 def test_emphasis_makes_the_first_term_exact(problem: Control):

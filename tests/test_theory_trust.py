@@ -1,16 +1,19 @@
 """The trust metrics against hand values, brute force and finite differences."""
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 import scipy.linalg
 
+from fcritic.theory.features import Fixed, Successor
 from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.policies import LogLinear, TabularSoftmax
 from fcritic.theory.precision import float64
 from fcritic.theory.trust import covariance, coverage, drift, gradient_parts, invert
 
 STATES, ACTIONS, D = 7, 3, 4
+compiled_drift = float64(jax.jit(drift))
+compiled_parts = float64(jax.jit(gradient_parts))
 
 
 class Problem:
@@ -18,18 +21,12 @@ class Problem:
 
     def __init__(self, seed: int, gamma: float = 0.8):
         rng = np.random.default_rng(seed)
-        self.x = rng.dirichlet(np.ones(D), (STATES, ACTIONS))
-        self.next = rng.dirichlet(np.ones(STATES), D)
-        self.w = rng.uniform(size=D)
+        x = rng.dirichlet(np.ones(D), (STATES, ACTIONS))
+        following = rng.dirichlet(np.ones(STATES), D)
+        w = rng.uniform(size=D)
         start = rng.dirichlet(np.ones(STATES))
-        self.gamma = gamma
-        self.mdp = FiniteMDP(self.x @ self.next, self.x @ self.w, gamma, start)
-        self.xi = self.w / (1 - gamma)
-
-    def features(self, pi):
-        moves = jnp.einsum("is,sa,saj->ij", self.next, pi, self.x)
-        inverse = jnp.linalg.inv(jnp.eye(D) - self.gamma * moves)
-        return (1 - self.gamma) * jnp.asarray(self.x) @ inverse
+        self.mdp = FiniteMDP(x @ following, x @ w, gamma, start)
+        self.features = Successor(x, following, w, gamma)
 
     def measure(self, pi):
         return self.mdp.pairs(self.mdp.stationary(pi), pi)
@@ -44,21 +41,17 @@ def random_policy(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).dirichlet(np.ones(ACTIONS), STATES)
 
 
-def features(problem: Problem, pi: np.ndarray) -> np.ndarray:
-    return float64(problem.features)(pi)
-
-
 def test_coverage_of_a_policy_by_itself_is_the_rank(problem: Problem):
     pi = random_policy(1)
     measure = problem.measure(pi)
-    assert coverage(features(problem, pi), measure, measure) == pytest.approx(D, abs=1e-8)
+    assert coverage(problem.features(pi), measure, measure) == pytest.approx(D, abs=1e-8)
     tabular = np.eye(STATES * ACTIONS).reshape(STATES, ACTIONS, -1)
     assert coverage(tabular, measure, measure) == pytest.approx(STATES * ACTIONS)
 
 
 def test_coverage_is_the_limit_of_its_ridge_definition(problem: Problem):
     target, behaviour = random_policy(1), random_policy(2)
-    phi = features(problem, target)
+    phi = problem.features(target)
     found = coverage(phi, problem.measure(target), problem.measure(behaviour))
     ridge = covariance(phi, problem.measure(behaviour)) + 1e-9 * np.eye(D)
     lengths = np.einsum("sai,ij,saj->sa", phi, np.linalg.inv(ridge), phi)
@@ -68,7 +61,7 @@ def test_coverage_is_the_limit_of_its_ridge_definition(problem: Problem):
 def test_coverage_agrees_with_monte_carlo():
     problem, count = Problem(3), 200_000
     target, behaviour = random_policy(1), random_policy(2)
-    phi = features(problem, target)
+    phi = problem.features(target)
     rng = np.random.default_rng(0)
     pairs = [rng.choice(STATES * ACTIONS, count, p=problem.measure(pi).ravel()) for pi in (target, behaviour)]
     visited, collected = (phi.reshape(-1, D)[index] for index in pairs)
@@ -110,9 +103,9 @@ def test_the_norm_scales_with_the_vector_and_zero_is_in_every_range():
 def test_gradient_parts_give_the_exact_gradient(problem: Problem):
     policy = TabularSoftmax(STATES, ACTIONS)
     theta = np.random.default_rng(5).normal(size=STATES * ACTIONS)
-    first, second = gradient_parts(policy, problem.features, problem.mdp.start, theta)
+    first, second = compiled_parts(policy, problem.features, problem.mdp.start, theta)
     exact = problem.mdp.gradient(theta, policy)
-    np.testing.assert_allclose((first + second).T @ problem.xi, exact, atol=1e-12)
+    np.testing.assert_allclose((first + second).T @ problem.features.weights, exact, atol=1e-12)
     step = 1e-6
     for index in (0, 10, 20):
         moved = np.eye(len(theta))[index] * step
@@ -126,15 +119,15 @@ def errors_of_norm_one(matrix: np.ndarray, count: int) -> np.ndarray:
 
 
 def coefficients(problem: Problem, policy, theta, reference):
-    matrix = covariance(features(problem, reference), problem.measure(reference))
-    return matrix, drift(policy, problem.features, problem.mdp.start, theta, invert(matrix))
+    matrix = covariance(problem.features(reference), problem.measure(reference))
+    return matrix, compiled_drift(policy, problem.features, problem.mdp.start, theta, invert(matrix))
 
 
 def test_coefficients_bound_every_weight_error_and_the_exact_ones_are_reached(problem: Problem):
     policy = TabularSoftmax(STATES, ACTIONS)
     theta = np.random.default_rng(6).normal(size=STATES * ACTIONS)
     matrix, found = coefficients(problem, policy, theta, random_policy(4))
-    parts = gradient_parts(policy, problem.features, problem.mdp.start, theta)
+    parts = compiled_parts(policy, problem.features, problem.mdp.start, theta)
     errors = errors_of_norm_one(matrix, 20_000)
     for part, exact, bound in zip(
         (*parts, parts[0] + parts[1]),
@@ -153,45 +146,30 @@ def test_coefficients_bound_every_weight_error_and_the_exact_ones_are_reached(pr
     assert np.linalg.norm(errors @ total, axis=1).max() <= found.euclidean + 1e-12
 
 
-def test_the_printed_first_coefficient_is_no_bound(problem: Problem):
-    """Where all features have one length the signed sum vanishes, while the gradient's error does not."""
-    policy = TabularSoftmax(STATES, ACTIONS)
-    theta = np.random.default_rng(6).normal(size=STATES * ACTIONS)
-    reference = random_policy(4)
-    anchor = invert(covariance(features(problem, reference), problem.measure(reference)))
+@pytest.mark.parametrize("length", [1.0, 2.0])
+def test_coefficients_by_hand(length: float):
+    """One state, two actions, features (1, 0) and (0, length) for every policy, A = I.
 
-    def equal_lengths(pi):
-        phi = problem.features(pi)
-        return phi / jnp.linalg.norm(phi @ anchor.root, axis=-1, keepdims=True)
-
-    found = drift(policy, equal_lengths, problem.mdp.start, theta, anchor)
-    assert found.first_printed == pytest.approx(0.0, abs=1e-12)
-    assert found.first_exact > 1e-3
-    assert found.first >= found.first_exact
-
-
-def test_coefficients_by_hand():
-    """One state, two actions, features (1, 0) and (0, 2) for every policy, A = I."""
-    phi = np.array([[[1.0, 0.0], [0.0, 2.0]]])
-    found = drift(
-        TabularSoftmax(1, 2), lambda pi: phi + 0.0 * pi[..., None], np.ones(1), np.zeros(2), invert(np.eye(2))
-    )
+    Where both features have one length the printed C_1 vanishes, while the error of the gradient does not.
+    """
+    phi = Fixed(np.array([[[1.0, 0.0], [0.0, length]]]))
+    found = compiled_drift(TabularSoftmax(1, 2), phi, np.ones(1), np.zeros(2), invert(np.eye(2)))
     # grad pi = (+-1/4, -+1/4) for either parameter
-    assert found.first == pytest.approx(0.25 * 1 + 0.25 * 2)
-    assert found.first_printed == pytest.approx(abs(0.25 * 1 - 0.25 * 2))
-    assert found.first_exact == pytest.approx(np.hypot(0.25, 0.5))
+    assert found.first == pytest.approx(0.25 + 0.25 * length)
+    assert found.first_printed == pytest.approx(abs(0.25 - 0.25 * length))
+    assert found.first_exact == pytest.approx(0.25 * np.hypot(1, length))
     assert found.second == found.second_exact == 0.0
+    assert found.delta("printed") == found.first_printed < found.delta("exact") < found.delta()
 
 
 def test_the_second_coefficient_by_finite_differences(problem: Problem):
-    policy = LogLinear(problem.x)
+    policy = LogLinear(problem.features.x)
     theta = np.random.default_rng(9).normal(size=D)
     reference = random_policy(4)
     matrix, found = coefficients(problem, policy, theta, reference)
     step = 1e-6
     slopes = [
-        (features(problem, policy(theta + step * unit)) - features(problem, policy(theta - step * unit)))
-        / (2 * step)
+        (problem.features(policy(theta + step * unit)) - problem.features(policy(theta - step * unit))) / (2 * step)
         for unit in np.eye(D)
     ]
     lengths = [np.sqrt(np.einsum("sai,ij,saj->sa", slope, np.linalg.inv(matrix), slope)) for slope in slopes]

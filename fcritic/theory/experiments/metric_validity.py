@@ -139,7 +139,7 @@ def _summary(path: dict[str, np.ndarray]) -> dict[str, float]:
 
 
 def _data(joined: dict[str, np.ndarray]) -> dict[str, Any]:
-    chosen = np.random.default_rng(0).permutation(joined["largest"].size)[:1500]
+    chosen = np.random.default_rng(0).permutation(joined["largest"].size)[:600]
     points = {
         name: joined[name][chosen]
         for name in ("largest", "exact", "first term", "first_exact", "length", "euclidean")

@@ -67,7 +67,8 @@ def _sweep(axis, data: dict[str, Any]) -> None:
     axis.set_xlabel("drift threshold")
     axis.set_ylabel("transitions until a tenth of the gap is left")
     axis.set_title("RiverSwim: median over seeds, no point where most fail", fontsize=9)
-    axis.legend(frameon=False, fontsize=7, ncols=2)
+    axis.set_ylim(top=8 * rival)  # room for the legend
+    axis.legend(frameon=False, fontsize=7, ncols=2, loc="upper center")
 
 
 def _floor(axis, floor: dict[str, Any]) -> None:
@@ -77,7 +78,7 @@ def _floor(axis, floor: dict[str, Any]) -> None:
     for name, colour in (("critic", "C0"), ("features", "C1")):
         axis.loglog(errors, floor[name][-1] * (errors / errors[-1]) ** 2, ":", color=colour, lw=1)
     axis.plot([], [], "k:", lw=1, label="slope 2")
-    _plain_ticks(axis, errors)
+    _plain_ticks(axis, errors[::2])
     axis.set_xlabel("size of the error")
     axis.set_ylabel("squared gradient that is left")
     axis.set_title("periodic policies: the floor", fontsize=9)
