@@ -76,10 +76,9 @@ def test_the_ridge_biases(on_policy: Task):
 def test_semi_gradient_diverges_on_baird_and_corrections_do_not():
     problem = baird()
     task = task_of(problem)
-    paths = [
-        value_errors(task, learn(rival, task, keys(3), records=2, every=20_000, first=problem.first))
-        for rival in (SemiGradient(0.05), Corrected(0.05, 0.0))
-    ]
+    rivals = {0: SemiGradient(0.05), 1: Corrected(0.05, 0.0)}
+    found = learn_all(rivals, task, keys(3), records=2, every=20_000, first=problem.first)
+    paths = [value_errors(task, found[index]) for index in rivals]
     assert paths[0][:, -1].min() > 1e4
     assert paths[1][:, -1].max() < 12
 
@@ -90,12 +89,12 @@ def test_the_mean_emphasis_is_the_discounted_sum():
     mu, pi = random_policy(mdp, 0, 5.0), random_policy(mdp, 1, 5.0)
     task = make_task(mdp, mu, pi, features(pi))
     expected = np.linalg.solve(np.eye(20) - 0.5 * mdp.pair_chain(pi).T, task.pairs.ravel())
-    steps = mdp.sample_trajectory(mu, 60_000, jax.random.key(0))
+    steps = mdp.sample_trajectory(mu, 30_000, jax.random.key(0))
     ratios, trace, total = pi / mu, 0.0, np.zeros((5, 4))
     for state, action in zip(steps.state, steps.action, strict=True):
         trace = 1 + 0.5 * ratios[state, action] * trace
-        total[state, action] += trace / 60_000
-    np.testing.assert_allclose(total.ravel(), expected, atol=0.02)
+        total[state, action] += trace / 30_000
+    np.testing.assert_allclose(total.ravel(), expected, atol=0.03)
 
 
 def test_ratios_that_do_not_exist_are_refused():
