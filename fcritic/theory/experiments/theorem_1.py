@@ -40,7 +40,7 @@ class TheoremOne(Experiment):
     )
 
     def run(self, quick: bool) -> Outcome:
-        """Five studies on linear MDPs with d = 6, gamma 0.9; 50 seeds; quick has fewer places, seeds and iterations."""
+        """Five studies on linear MDPs with d = 6, gamma 0.9; 50 seeds; quick has fewer places and iterations."""
         plan = QUICK if quick else FULL
         outer = studies.outer_study(*plan["outer"])
         inner = studies.inner_study(*plan["inner"])
