@@ -56,6 +56,7 @@ MISSING = ["sec-psrl", "fig:exp_dmc", "fig:exp_sac_ablate"]
 LINES_OF_ALG_NN = 23  # with the ends of its loops, as they are printed
 LINES_OF_META = 8
 LINES_OF_EVALUATION = 11
+LINES_OF_ACTOR_CRITIC = 21  # with its two comments
 
 HYPERPARAMETERS = {
     "optimizer": "Adam",
@@ -158,6 +159,7 @@ def test_every_algorithm_of_the_deep_half_has_a_section(label: str):
         ("Algorithm 5", LINES_OF_ALG_NN, 2),
         ("Algorithms 1 and 4", LINES_OF_META, 1),
         ("Algorithm 2", LINES_OF_EVALUATION, 2),
+        ("Algorithm 3", LINES_OF_ACTOR_CRITIC, 2),
     ],
 )
 def test_every_line_of_an_algorithm_occurs_once_and_has_a_function(heading: str, count: int, column: int):

@@ -76,7 +76,7 @@ def _floor(axis, floor: dict[str, Any]) -> None:
     axis.loglog(errors, floor["critic"], "o-", color="C0", label="critic's weight error")
     axis.loglog(errors, floor["features"], "s-", color="C1", label="features' error in Q")
     for name, colour in (("critic", "C0"), ("features", "C1")):
-        axis.loglog(errors, floor[name][-1] * (errors / errors[-1]) ** 2, ":", color=colour, lw=1)
+        axis.loglog(errors, floor[name][0] * (errors / errors[0]) ** 2, ":", color=colour, lw=1)
     axis.plot([], [], "k:", lw=1, label="slope 2")
     _plain_ticks(axis, errors[::2])
     axis.set_xlabel("size of the error")
