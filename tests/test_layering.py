@@ -115,6 +115,12 @@ def test_results_never_import_agents(name: str):
         assert "agents" not in {unit(other) for other in reachable(module)}, module
 
 
+def test_the_theory_stands_alone():
+    """It shares errors with the deep half and nothing else."""
+    for module in in_unit("theory"):
+        assert {unit(other) for other in reachable(module)} <= {"theory", "errors"}, module
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 
@@ -122,7 +128,7 @@ def test_no_module_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("matplotlib", {"fcritic.plots"}),
+        ("matplotlib", {"fcritic.plots", "fcritic.theory.pictures"}),
         ("ray", set()),
         ("torch", set()),
         ("pickle", set()),

@@ -15,6 +15,7 @@ COMMANDS = {
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
     "bench": "measure speed on this machine: beside peers, and what each recipe's updates cost",
+    "theory": "judge statements of the paper on problems that can be solved exactly",
 }
 """Each command is the function of the same name, in a module of that name or in `fcritic.cli.commands`."""
 

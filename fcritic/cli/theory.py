@@ -1,0 +1,65 @@
+"""`fcritic theory`: statements of the paper, judged by experiments on problems that can be solved exactly."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from fcritic.backend import prepare
+from fcritic.cli.parsing import parse
+from fcritic.theory.experiments import EXPERIMENTS, load
+from fcritic.theory.experiments.base import conduct, report_text
+
+prepare()
+
+_LISTING = "\n".join(f"  {name:<18} {line}" for name, line in {**EXPERIMENTS, "all": "every one of them"}.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class TheoryOptions:
+    """Judges statements of the paper on problems that can be solved exactly, and draws what was found."""
+
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
+    """The experiment, or `all`."""
+    quick: bool = False
+    """Fewer seeds and shorter runs, the same claims."""
+    out: str = "results/theory"
+    """Directory for NAME.json, NAME.csv and NAME.png."""
+    json: bool = False
+    """Print the outcome as JSON."""
+
+
+def theory(args: list[str]) -> None:
+    """`fcritic theory NAME`: run, judge, write, draw. Without a name it lists the experiments."""
+    if not args or args in (["--help"], ["-h"]):
+        print(_help())
+        return
+    options = parse(TheoryOptions, args, "theory")
+    names = list(EXPERIMENTS) if options.name == "all" else [options.name]
+    experiments = [load(name) for name in names]
+    reports = []
+    for experiment in experiments:
+        reports.append(conduct(experiment, options.quick, Path(options.out)))
+        if not options.json:
+            print(report_text(reports[-1]), flush=True)
+    if options.json:
+        brief = [{name: value for name, value in report.items() if name != "data"} for report in reports]
+        print(json.dumps(brief if options.name == "all" else brief[0], indent=2))
+
+
+def _help() -> str:
+    return "\n".join(
+        [
+            "usage: fcritic theory NAME [--quick] [--out DIR] [--json]",
+            "",
+            TheoryOptions.__doc__,
+            "",
+            _LISTING,
+            "",
+            "  --quick            fewer seeds and shorter runs, the same claims",
+            "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/theory)",
+            "  --json             print the outcome as JSON",
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The theory of functional critics on finite problems, where every quantity can be computed exactly."""
