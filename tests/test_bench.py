@@ -1,0 +1,101 @@
+"""The benches measure what they say: turns, ratios, a real worker; none of their figures is asserted."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fcritic.bench import peers, updates
+from fcritic.cli.dispatch import run
+from fcritic.errors import UsageError
+
+SLEEPER = """
+import json, sys, time
+print("welcome"); print(json.dumps({"versions": {"x": "1"}}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"steps": int(line), "seconds": int(line) * %s}), flush=True)
+"""
+
+
+class Clock:
+    """A contender whose speed is known, and which notes when it had its turn."""
+
+    def __init__(self, name, speed, order):
+        self.name, self.speed, self.order, self.facts = name, speed, order, {}
+
+    def steps_per_second(self, steps):
+        self.order.append(self.name)
+        return self.speed
+
+
+def test_contenders_take_turns_in_changing_order(monkeypatch):
+    monkeypatch.setattr(peers.time, "sleep", lambda seconds: None)
+    order: list[str] = []
+    contenders = {name: Clock(name, speed, order) for name, speed in [("a", 3.0), ("b", 2.0), ("c", 1.0)]}
+    speeds = peers._take_turns(contenders, peers.PeersOptions(rounds=3, steps=1), lambda line: None)
+    assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+    assert speeds == {"a": [3.0] * 3, "b": [2.0] * 3, "c": [1.0] * 3}
+
+
+def test_ratios_compare_the_same_round(monkeypatch):
+    """Real processes that claim 10, 20 and 40 ms per step: twice and four times as fast, in every round."""
+    pace = {"fcritic": 0.01, "sbx": 0.02, "sb3": 0.04}
+    commands = {name: [sys.executable, "-c", SLEEPER % seconds] for name, seconds in pace.items()}
+    monkeypatch.setattr(peers, "_commands", lambda *args: commands)
+    monkeypatch.setattr(peers, "peers_python", lambda *args: sys.executable)
+    monkeypatch.setattr(peers.time, "sleep", lambda seconds: None)
+    report = peers.measure(peers.PeersOptions(rounds=2, steps=50))
+    assert list(report)[:2] == ["sac", "td3"]
+    assert report["sac"] == {"vs_sbx": 2.0, "vs_sb3": 4.0} == report["td3"]
+    assert report["spread"]["td3"]["vs_sb3"] == [4.0, 4.0]
+    assert report["contenders"]["sac"]["sb3"] == {"versions": {"x": "1"}}
+    assert "fcritic is 2.00 times as fast" in peers.report_text(report)
+
+
+def test_a_contender_that_dies_is_one_line():
+    with pytest.raises(UsageError, match="no module for you"):
+        peers.Contender([sys.executable, "-c", "raise SystemExit('no module for you')"])
+
+
+def test_an_environment_that_cannot_be_built_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "REQUIREMENTS", ["no-such-package-of-ours==9.9"])
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(UsageError, match="--environment"):
+        peers.peers_python(str(tmp_path / "env"), lambda line: None)
+
+
+def test_the_own_worker_trains_when_asked():
+    """A real process, the real loop, on a task that takes no time."""
+    command = [sys.executable, "-m", "fcritic.bench.own", "sac", "probe-action", "20"]
+    answer = subprocess.run(command, input="7\n", capture_output=True, text=True, timeout=300, check=True)
+    facts, turn = [line for line in answer.stdout.splitlines() if line.startswith("{")]
+    assert '"batch_size": 256' in facts and '"normalize": false' in facts
+    assert '"steps": 7' in turn and '"seconds"' in turn
+
+
+def test_updates_are_multiples_of_sac():
+    options = updates.UpdatesOptions(recipes=("td3",), task="probe-action", rounds=2, seconds=0.0)
+    rows = updates.measure(options)["recipes"]
+    assert list(rows) == ["sac", "td3"]
+    assert rows["sac"]["times_sac"] == 1.0 and rows["td3"]["actor_updates"] == 0.5
+    assert rows["td3"]["milliseconds"] > 0 and rows["td3"]["gigaflop"] < rows["sac"]["gigaflop"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["bench", "peer"], "did you mean peers?"),
+        (["bench", "peers", "--rounds", "0"], "--rounds must be at least 1"),
+        (["bench", "updates", "--recipes", "sacc"], "did you mean sac"),
+        (["bench", "updates", "--round", "3"], "did you mean --rounds"),
+    ],
+)
+def test_mistakes_are_one_line(args, words, capsys):
+    assert run(args) == 2
+    error = capsys.readouterr().err
+    assert words in error and len(error.splitlines()) == 1
+
+
+def test_without_a_name_the_benches_are_listed(capsys):
+    assert run(["bench"]) == 0
+    assert "peers" in capsys.readouterr().out
