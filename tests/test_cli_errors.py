@@ -151,9 +151,11 @@ def test_help_needs_no_patience(capsys):
         assert all(name in out for name in COMMANDS)
     assert run(["--version"]) == 0 and capsys.readouterr().out[0].isdigit()
     for command in COMMANDS:
-        with pytest.raises(SystemExit) as left:
-            run([command, "--help"])
-        assert left.value.code == 0 and f"fcritic {command}" in capsys.readouterr().out
+        try:
+            code = run([command, "--help"])
+        except SystemExit as left:  # the parser's way
+            code = left.code
+        assert code == 0 and f"fcritic {command}" in capsys.readouterr().out
 
 
 def mangled(word, generator):

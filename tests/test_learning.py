@@ -1,12 +1,16 @@
 """The device's half of the loop: seeds, streams, warm-up, and what is written where."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fcritic import learning as programs
+from fcritic import replay
+from fcritic.agents.recipes import find_recipe
 from fcritic.learning import Learning
 from fcritic.types import EnvSpec, Transition
 
@@ -127,10 +131,22 @@ def test_acting_uses_normalised_observations(learning):
 
 
 def test_the_update_is_compiled_once(learning):
-    from fcritic import learning as module
-
     state = learning.flat(run(learning, [1]))
-    traced = module._learn._cache_size()
+    traced = programs._learn._cache_size()
     for number in range(3):
         state = learning.learn(state, transition([1], number), number)
-    assert module._learn._cache_size() == traced
+    assert programs._learn._cache_size() == traced
+
+
+@pytest.mark.parametrize("recipe", ["tiny fac", "sac", "td3"])
+def test_the_ring_is_never_copied(learning, recipe):
+    """The compiler once rearranged whole fields of the ring in every iteration to please one matrix product."""
+    if recipe != "tiny fac":
+        agent = dataclasses.replace(find_recipe(recipe), batch_size=8)
+        learning = dataclasses.replace(learning, agent=agent)
+    learning = dataclasses.replace(learning, capacity=977)
+    state = learning.flat(learning.start([1, 2]))
+    due, row = learning.agent.actor_due(1), replay.pack(transition([1, 2], 0))
+    program = programs._learn.lower(learning, state.structure, due, state.leaves, row, np.uint32(1)).compile()
+    shapes = re.findall(r"= f32\[([\d,]+)\][^ ]* copy\(", program.as_text())
+    assert [shape for shape in shapes if "977" in shape.split(",")] == []

@@ -21,9 +21,8 @@ BENCHES = {
 def bench(args: list[str]) -> None:
     """`fcritic bench peers` or `fcritic bench updates`."""
     if not args or args[0] in ("-h", "--help"):
-        print("usage: fcritic bench NAME [OPTIONS]\n")
-        for name, (options, _, _) in BENCHES.items():
-            print(f"  {name:<10} {(options.__doc__ or '').strip()}")
+        lines = [f"  {name:<10} {(options.__doc__ or '').strip()}" for name, (options, _, _) in BENCHES.items()]
+        print("\n".join(["usage: fcritic bench NAME [OPTIONS]", "", *lines]))
         return
     name, rest = args[0], args[1:]
     if name not in BENCHES:
