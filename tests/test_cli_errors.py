@@ -199,7 +199,7 @@ def random_line(generator):
 def test_random_command_lines_work_or_explain_themselves(capsys):
     generator = random.Random(0)
     codes = []
-    for _ in range(60):
+    for _ in range(150):
         line = random_line(generator)
         try:
             codes.append(run(line))
