@@ -1,7 +1,7 @@
-"""Random streams: Threefry-2x32, the same numbers as JAX's default generator, at a fraction of its time on a CPU.
+"""Random streams: Threefry-2x32, the same numbers as JAX's default generator, in far fewer operations on a CPU.
 
-JAX compiles every use of its generator on a CPU to a loop of many tiny operations: those of one SAC update took
-about a fifth of its time. Written out round by round, XLA makes each use one fused operation. Keys made here are
+JAX compiles every use of its generator on a CPU to a loop of many tiny operations: they were half of all operations
+of a SAC update. Written out round by round, XLA makes each use one fused operation. Keys made here are
 ordinary JAX keys: `jax.random` works on them.
 """
 
