@@ -47,8 +47,8 @@ class Acting(eqx.Module):
 class Flat:
     """A `TrainState` as a tuple of arrays: what the loop carries from iteration to iteration.
 
-    JAX takes a tuple apart by itself. For a tree of modules it calls Python for every node, at each call and return,
-    which small agents on fast devices would wait for.
+    JAX takes a tuple apart by itself. For a tree of modules it calls Python for every node, at each call and
+    return, and small agents on fast devices would wait for that.
     """
 
     leaves: tuple[Array, ...]
