@@ -56,11 +56,19 @@ class TrainConfig:
     """Frames between checkpoints; there is always one at the end."""
     keep: int = 2
     """Checkpoints kept."""
+    on_fault: Literal["stop", "skip", "rollback"] = "stop"
+    """When an environment fails: end, give up its episode, or go back to the last checkpoint and draw other random
+    numbers. A training that diverges ends, or goes back with `rollback`."""
+    value_limit: float = 100.0
+    """A training has diverged when its mean value is so many times max|r|/(1-gamma), the most that the rewards
+    seen allow (at least that of rewards of 1); 0: never."""
+    deterministic: bool = False
+    """On a GPU, use only operations whose results do not vary between runs (slower); a CPU's never do."""
 
     def __post_init__(self) -> None:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
         require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
-        require_at_least(0, warmup=self.warmup, seed=self.seed)
+        require_at_least(0, warmup=self.warmup, seed=self.seed, value_limit=self.value_limit)
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
 

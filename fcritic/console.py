@@ -45,6 +45,10 @@ class TrainingConsole:
         if not self.quiet:
             self._console.print(line, markup=False)
 
+    def warn(self, line: str) -> None:
+        """A line that stays and is shown even where nothing else is."""
+        self._console.print(f"warning: {line}", markup=False)
+
     def restart_clock(self, frame: int) -> None:
         """Measures speed from here on, so that compiling and warm-up do not count."""
         self._start_frame, self._start_time = frame, time.monotonic()

@@ -1,4 +1,4 @@
-"""What a training costs: measured on this device before it begins, and what would cost less."""
+"""What is said before a training begins: what it costs on this device, and what would cost less."""
 
 import time
 from typing import TYPE_CHECKING
@@ -51,8 +51,24 @@ def seconds_per_iteration(training: "Training") -> float:
     return float(np.median(elapsed[1:]))  # the first call compiled
 
 
+def announce(training: "Training") -> None:
+    """What is said before a training begins or goes on; starts its clock."""
+    config, begun = training.config, training.progress.iteration
+    say = training.console.say
+    if changes := training.directory.version_changes() if begun else []:
+        say(f"note: other versions than at the start, so results may differ: {', '.join(changes)}")
+    if config.iterations <= config.warmup_iterations and not begun:
+        say(
+            f"note: the warm-up of {config.warmup:,} frames covers the whole run, so nothing is learned; "
+            "lower --warmup or raise --steps"
+        )
+    elif begun < config.iterations and not training.console.quiet:
+        say(announce_cost(training))
+    training.console.restart_clock(training.frame)
+
+
 def announce_cost(training: "Training") -> str:
-    """The lines that are shown before training begins."""
+    """How long the rest will take, as far as learning goes."""
     config = training.config
     seconds = seconds_per_iteration(training)
     learning = config.iterations - max(training.progress.iteration, config.warmup_iterations)

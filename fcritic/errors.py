@@ -22,6 +22,10 @@ class Diverged(RuntimeError):
     """A training whose numbers are no longer finite. The message names the seed and what may help."""
 
 
+class CannotWrite(UsageError):
+    """A disk that is full, read-only or otherwise refuses. A training may go on and try again later."""
+
+
 class CheckpointError(UsageError):
     """A checkpoint that is damaged, incomplete, unsafe to read or made for another configuration."""
 
@@ -53,7 +57,7 @@ _WRITE_ADVICE = {
 }
 
 
-def cannot_write(what: str, path: str | PathLike, error: OSError) -> UsageError:
+def cannot_write(what: str, path: str | PathLike, error: OSError) -> CannotWrite:
     """The error for a failed write: what was being written, where, why, and what to change."""
     advice = _WRITE_ADVICE.get(error.errno, "choose another --out")
-    return UsageError(f"cannot write {what} to {path}: {error.strerror or error}; {advice}")
+    return CannotWrite(f"cannot write {what} to {path}: {error.strerror or error}; {advice}")

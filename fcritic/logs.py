@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fcritic.disk import write_all
 from fcritic.errors import UsageError, cannot_write
 
 ROW_KEYS = ("seed", "env_steps", "kind")
@@ -44,23 +45,25 @@ class JSONLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: a row is with the operating system, or its error with us, on return.
             self._file = self.path.open("a+b", buffering=0)
+            self._waiting = b""
             _cut(self._file, _whole_lines(self._file))
         except OSError as error:
             raise cannot_write("metrics", self.path, error) from error
 
     def write(self, rows: list[dict]) -> None:
-        """Append rows, all of them or, after an error, none."""
-        data = b"".join(_encode(row) for row in rows)
+        """Append rows, all of them or, after an error, none: these then wait for the next call."""
+        self._waiting += b"".join(_encode(row) for row in rows)
         start = self._file.seek(0, os.SEEK_END)
         try:
-            while data:
-                data = data[self._file.write(data) :]
+            write_all(self._file, self._waiting)
+            self._waiting = b""
         except OSError as error:
             _cut(self._file, start)
             raise cannot_write("metrics", self.path, error) from error
 
     def position(self) -> int:
         """The size in bytes, once all of it is on disk: what a checkpoint records."""
+        self.write([])
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -69,6 +72,7 @@ class JSONLog:
 
     def truncate(self, position: int) -> None:
         """Cut off what was written after ``position``, so that a resumed run repeats no row."""
+        self._waiting = b""
         size = self._file.seek(0, os.SEEK_END)
         if position > size:
             raise UsageError(

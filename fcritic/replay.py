@@ -27,9 +27,14 @@ class Replay(eqx.Module):
         return self.rows.shape[-3]
 
 
+def width_of(spec: EnvSpec) -> int:
+    """Numbers in one transition."""
+    return 2 * spec.obs_dim + spec.act_dim + 2
+
+
 def empty(spec: EnvSpec, envs: int, capacity: int) -> Replay:
     """A ring without transitions."""
-    return Replay(jnp.zeros((capacity, envs, 2 * spec.obs_dim + spec.act_dim + 2)), jnp.zeros((), jnp.int32))
+    return Replay(jnp.zeros((capacity, envs, width_of(spec))), jnp.zeros((), jnp.int32))
 
 
 def pack(transition: Transition) -> Float[np.ndarray, "*axes width"]:

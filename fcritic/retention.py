@@ -1,6 +1,7 @@
 """Folders of checkpoints: which is the newest, which may go, what killed processes left."""
 
 from collections.abc import Iterable
+import contextlib
 import os
 from pathlib import Path
 import re
@@ -15,7 +16,7 @@ _LEFTOVER = re.compile(r"(?P<directory>.+)\.tmp-[0-9]+(?P<replaced>-replaced)?")
 
 def latest(folder: str | Path) -> Path | None:
     """The newest whole checkpoint ``step-<12 digits>`` in a folder; damaged ones are named in a warning."""
-    for path in _newest_first(folder):
+    for path in newest_first(folder):
         try:
             verify(path)
         except CheckpointError as error:
@@ -25,18 +26,19 @@ def latest(folder: str | Path) -> Path | None:
     return None
 
 
-def prune(folder: str | Path, keep: int, protect: Iterable[Path] = ()) -> None:
-    """Remove what is older than the ``keep`` newest whole checkpoints, except the protected ones.
+def prune(folder: str | Path, keep: int) -> list[dict]:
+    """Remove what is older than the ``keep`` newest whole checkpoints; returns the manifests of these.
 
-    Each of those is read back and verified first, so a damaged one never costs an older good one.
+    Each of them is read back and verified first, so a damaged one never costs an older good one.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}; at least one checkpoint must stay")
-    protected = {Path(path).resolve() for path in protect}
-    for path in _newest_first(folder):
-        if keep > 0:
-            keep -= _is_whole(path)
-        elif path.resolve() not in protected:
+    kept: list[dict] = []
+    for path in newest_first(folder):
+        if len(kept) < keep:
+            with contextlib.suppress(CheckpointError):
+                kept.append(verify(path))
+        else:
             doomed = path.with_name(f"{path.name}.tmp-{os.getpid()}")
             shutil.rmtree(doomed, ignore_errors=True)
             try:
@@ -44,6 +46,18 @@ def prune(folder: str | Path, keep: int, protect: Iterable[Path] = ()) -> None:
             except OSError as error:
                 raise cannot_write("checkpoints", folder, error) from error
             shutil.rmtree(doomed, ignore_errors=True)
+    return kept
+
+
+def set_aside(paths: Iterable[Path]) -> None:
+    """Rename checkpoints that cannot be used, so that they are no longer counted among those to keep."""
+    for path in paths:
+        aside = path.with_name(f"damaged-{path.name}")
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
+        except OSError as error:
+            raise cannot_write("checkpoints", path.parent, error) from error
 
 
 def sweep(folder: str | Path) -> None:
@@ -59,14 +73,7 @@ def sweep(folder: str | Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_whole(path: Path) -> bool:
-    try:
-        verify(path)
-    except CheckpointError:
-        return False
-    return True
-
-
-def _newest_first(folder: str | Path) -> list[Path]:
+def newest_first(folder: str | Path) -> list[Path]:
+    """All checkpoints of a folder, whole or not."""
     paths = Path(folder).glob("step-*")  # of a missing folder: nothing
     return sorted((path for path in paths if STEP_NAME.fullmatch(path.name)), reverse=True)

@@ -1,7 +1,7 @@
 """A run directory holds everything one training run needs and leaves behind.
 
 ``config.json`` (what was asked), ``command.txt`` (every invocation), ``versions.json`` (with what),
-``metrics.jsonl`` and ``checkpoints/``. Calling again with the same configuration continues; another
+``metrics.jsonl``, ``checkpoints/`` and ``replay/``. Calling again with the same configuration continues; another
 configuration is refused, so that one directory never mixes two experiments.
 """
 
@@ -15,7 +15,7 @@ import re
 from typing import IO, Any, Self
 import weakref
 
-from fcritic.checkpoint import fsync_folder
+from fcritic.disk import read_json, replace_file
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 from fcritic.retention import latest, sweep
 from fcritic.versions import versions
@@ -94,6 +94,11 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """The folder of checkpoints; it exists after the first one was written."""
         return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """The folder of the replay, which checkpoints share."""
+        return self.path / "replay"
 
     def checkpoint_path(self, step: int) -> Path:
         """Where the checkpoint of a step belongs."""
@@ -203,8 +208,8 @@ def _dotted(config: dict, prefix: str = "") -> dict[str, Any]:
 
 def _read_json(path: Path) -> dict:
     try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as JSON; restore it or choose another --out") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} is not the {path.name} of a run; restore it or choose another --out")
@@ -212,14 +217,4 @@ def _read_json(path: Path) -> dict:
 
 
 def _write_json(path: Path, content: dict) -> None:
-    """Replace a file at once, so that a kill leaves the old content or the new, never a mix."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        fsync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, (json.dumps(content, indent=2) + "\n").encode())

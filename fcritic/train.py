@@ -1,44 +1,37 @@
 """THE training loop. It mentions no algorithm; what happens on the device is in `learning`."""
 
 from pathlib import Path
-import signal
-import threading
-from types import FrameType
-from typing import Any
 
 import jax
 import numpy as np
 
-from fcritic import checkpoint, envs
+from fcritic import envs
 from fcritic.backend import prepare
+from fcritic.best import Best
 from fcritic.config import TrainConfig
 from fcritic.console import TrainingConsole
-from fcritic.cost import announce_cost
-from fcritic.errors import Diverged, UsageError
+from fcritic.cost import announce
+from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.evaluate import Evaluator
+from fcritic.health import diverged, require_sane_metrics, require_sane_parameters
 from fcritic.learning import TrainState, mean_metrics
-from fcritic.logs import JSONLog, TensorBoardLog
-from fcritic.retention import prune
+from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
-from fcritic.saving import Progress, clear_tally, learning_of, pack, unpack
+from fcritic.saving import Checkpoints, Progress, Snapshot, clear_tally, learning_of, with_other_numbers
+from fcritic.stopping import Interrupted, StopSignal
 
-FREE_FIELDS = frozenset({"steps", "eval_every", "log_every", "save_every", "keep"})
-"""What may change when a run continues: how long it is and how often it is looked at."""
+FREE_FIELDS = frozenset({"steps", "eval_every", "log_every", "save_every", "keep", "value_limit", "on_fault"})
+"""What may change when a run continues: how long it is, how often it is looked at, what ends it."""
 
-
-class Interrupted(Exception):
-    """The training was asked to stop; everything is saved."""
-
-    def __init__(self, signal_number: int, frame: int):
-        super().__init__(signal_number)
-        self.signal_number, self.frame = signal_number, frame
+MOST_ROLLBACKS = 3
+"""How often a training goes back to the same checkpoint before it gives up."""
 
 
 def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
     # An unusable task must not leave a directory behind.
     envs.make(config.task, seed=0, action_repeat=config.action_repeat).close()
-    prepare()
+    prepare(config.deterministic)
     _refuse_shorter(config, Path(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
@@ -58,20 +51,18 @@ class Training:
 
     def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False):
         self.config, self.directory = config, run
-        self.vector = envs.make_vector(
-            config.task, seeds=config.seed_numbers, envs=config.envs, action_repeat=config.action_repeat
-        )
+        self.console = TrainingConsole(config, 0, quiet)
+        self.vector = self._environments()
         self.learning = learning_of(config, self.vector.spec)
         self.evaluator = Evaluator(config, config.eval_episodes)
-        self.progress = Progress()
-        self.pending = None
-        self.stop_signal = 0
-        self.console = TrainingConsole(config, 0, quiet)
-        self._restore_or_start()
-        resume_step = self.frame if self.progress.iteration else None
-        self.log = JSONLog(run.metrics_path)
-        self.log.truncate(self.progress.log_position)
-        self.sinks = [self.log, TensorBoardLog(run.path / "tensorboard", resume_step)]
+        self.checkpoints = Checkpoints(run, config, self.learning)
+        self.stop = StopSignal()
+        self._retries = 0
+        snapshot, faults = self.checkpoints.restore()
+        self.reporter = Reporter(config, run, self.console)
+        for fault in faults:
+            self.reporter.warn(fault)
+        self._adopt(snapshot)
 
     @property
     def state(self) -> TrainState:
@@ -89,25 +80,27 @@ class Training:
 
     def run(self) -> None:
         """Iterates to the end, or until a signal asks to stop."""
-        main = threading.current_thread() is threading.main_thread()  # only it may handle signals
-        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
-        handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
         try:
-            with self.console:
-                self._announce()
-                self.advance(self.config.iterations - self.progress.iteration)
-                self._save()
+            with self.stop, self.console:
+                announce(self)
+                while not self._finished():
+                    try:
+                        self.advance(self.config.iterations - self.progress.iteration)
+                    except (EnvironmentFault, Diverged) as fault:
+                        self._roll_back(fault)
+                self.save()
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
             self._close()
-        if self.stop_signal:
-            raise Interrupted(self.stop_signal, self.frame)
+        if self.stop:
+            raise Interrupted(self.stop.number, self.frame)
+
+    def _finished(self) -> bool:
+        return bool(self.stop) or self.progress.iteration >= self.config.iterations
 
     def advance(self, iterations: int) -> None:
         """So many iterations with all that falls due in them, unless a signal asks to stop."""
         for _ in range(iterations):
-            if self.stop_signal:
+            if self.stop:
                 return
             self._iterate()
             self._after_iteration()
@@ -136,16 +129,13 @@ class Training:
         self.pending, episodes = vector.step(self._finite(np.asarray(actions)))
         self.progress.iteration += 1
         if episodes:
-            self._write_episodes(episodes)
+            self.reporter.episodes(self.frame, episodes)
 
     def _finite(self, actions: np.ndarray) -> np.ndarray:
         """The actions, unless a seed has diverged."""
         sick = np.flatnonzero(~np.isfinite(actions).all(axis=(1, 2)))
         if sick.size:
-            raise Diverged(
-                f"seed {self.config.seed + sick[0]} diverged by frame {self.frame:,}: its actions are no numbers; "
-                "lower --learning-rate"
-            )
+            raise diverged(self.config, sick[0], self.frame, "its actions are no numbers")
         return actions
 
     def _after_iteration(self) -> None:
@@ -160,88 +150,82 @@ class Training:
         if last or self._due(config.eval_every):
             self._evaluate()
         if not last and self._due(config.save_every):
-            self._save()
+            self._try_to_save()
 
     def _due(self, every: int) -> bool:
         """Whether the last iteration crossed a multiple of `every` frames."""
         return self.frame // every > (self.frame - self.config.frames_per_iteration) // every
 
-    def _write_episodes(self, episodes: list[envs.Episode]) -> None:
-        told = lambda e: {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps}
-        self._write("episode", [(e.seed_index, told(e)) for e in episodes])
-        self.console.update(self.frame, rollout=float(np.mean([e.total_reward for e in episodes])))
-
     def _write_losses(self) -> None:
         means, agent, config = mean_metrics(self.state), self.config.agent, self.config
         self.state = clear_tally(self.state)
         before = agent.actor_updates_before(min(self.progress.iteration, config.warmup_iterations))
-        updates = agent.actor_updates_before(self.progress.iteration) - before
-        rows = [
-            (seed, {name: float(values[seed]) for name, values in means.items()} | {"actor_updates": updates})
-            for seed in range(self.config.seeds)
-        ]
-        self._write("train", rows)
-        loss = means.get("critic_loss")
-        self.console.update(self.frame, **({} if loss is None else {"loss": float(loss.mean())}))
+        self.reporter.losses(self.frame, means, agent.actor_updates_before(self.progress.iteration) - before)
+        require_sane_metrics(means, self.state, self.vector.spec, config, self.frame)
+        require_sane_parameters(self.state, config, self.frame)
 
     def _evaluate(self) -> None:
+        require_sane_parameters(self.state, self.config, self.frame)
         policies = jax.vmap(self.config.agent.evaluation_policies)(self.state.agent)
         results = self.evaluator.evaluate(policies, self.state.normalizer, str(self.frame))
-        self._write("evaluation", [(seed, result.to_json()) for seed, result in enumerate(results)])
-        mean = float(np.mean([result.mean_actor for result in results]))
-        self.console.evaluated(self.frame, mean, float(np.mean([result.best_actor for result in results])))
+        scores = np.array([result.mean_actor for result in results])
+        self.best = self.best.improved(policies, self.state.normalizer, scores, self.frame)
+        self.reporter.evaluation(self.frame, results)
 
-    def _write(self, kind: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
-        """Rows of one kind, each for a seed index, to all logs."""
-        head = lambda index: {"seed": self.config.seed + index, "env_steps": self.frame, "kind": kind}
-        for sink in self.sinks:
-            sink.write([head(index) | values for index, values in rows])
+    def save(self) -> None:
+        """Writes a checkpoint from which training continues exactly; never one of a sick training."""
+        require_sane_parameters(self.state, self.config, self.frame)
+        self.progress.log_position = self.reporter.log.position()
+        parts = (self.state, self.memory, self.pending, self.vector.state(), self.best, self.progress)
+        self.checkpoints.save(Snapshot(*parts), self.frame)
+        self._retries = 0
 
-    def _announce(self) -> None:
-        if changes := self.directory.version_changes() if self.progress.iteration else []:
-            self.console.say(f"note: other versions than at the start: {', '.join(changes)}")
-        if self.config.iterations <= self.config.warmup_iterations and not self.progress.iteration:
-            self.console.say(
-                f"note: the warm-up of {self.config.warmup:,} frames covers the whole run, so nothing is learned; "
-                "lower --warmup or raise --steps"
-            )
-        elif self.progress.iteration < self.config.iterations and not self.console.quiet:
-            self.console.say(announce_cost(self))
-        self.console.restart_clock(self.frame)
+    def _try_to_save(self) -> None:
+        try:
+            self.save()
+        except CannotWrite as error:
+            self.reporter.warn(f"{error}; training goes on and tries again at the next save")
 
-    def _save(self) -> None:
-        """Writes a checkpoint from which training continues exactly."""
-        self.progress.log_position = self.log.position()
-        path = self.directory.checkpoint_path(self.frame)
-        if path == self.newest:  # nothing has happened since, as in a run that was already finished
-            return
-        facts = vars(self.progress) | {"env_steps": self.frame, "task": self.config.task}
-        checkpoint.save(path, pack(self.state, self.memory, self.pending, self.vector.state()), facts)
-        prune(self.directory.checkpoints, self.config.keep)
-        self.newest = path
-
-    def _restore_or_start(self) -> None:
-        self.newest = self.directory.latest_checkpoint()
-        if self.newest is None:
+    def _adopt(self, snapshot: Snapshot | None) -> None:
+        """Begins, or continues from a checkpoint."""
+        if snapshot is None:
+            self.progress, self.pending = Progress(), None
             self.state = self.learning.start(self.config.seed_numbers)
             self.memory = self.learning.begin(self.state)
+            self.best = Best.none(self.config.agent, self.state)
+            self.reporter.resume(0, None)
             return
-        groups, facts = checkpoint.load(self.newest)
-        parts = unpack(self.learning, self.config.seed_numbers, groups)
-        self.state, self.memory, self.pending, environments = parts
-        restarted = self.vector.restore(environments)
-        self.progress = Progress(facts["iteration"], facts["log_position"])
+        self.state, self.memory, self.pending, environments, self.best, self.progress = snapshot
+        self.reporter.resume(self.progress.log_position, self.frame)
+        try:
+            restarted = self.vector.restore(environments)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise CheckpointError(f"the environments in {self.checkpoints.newest} do not fit: {error}") from error
         self.console.say(f"continuing {self.directory.path} at frame {self.frame:,}")
         if restarted:
             self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.stop_signal:  # asked twice: at once, without saving
-            raise KeyboardInterrupt
-        self.stop_signal = number
+    def _roll_back(self, fault: EnvironmentFault | Diverged) -> None:
+        """Goes back to the newest checkpoint and on with other random numbers, if that is wanted."""
+        if self.config.on_fault != "rollback" or self._retries >= MOST_ROLLBACKS:
+            raise fault
+        self._retries += 1
+        rollbacks = self.progress.rollbacks + 1
+        self.vector.close()
+        self.vector = self._environments()  # the old ones may be broken
+        self._adopt(self.checkpoints.restore()[0])
+        self.progress.rollbacks = rollbacks
+        self.state = with_other_numbers(self.state, rollbacks)
+        self.reporter.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
+        self.reporter.write(self.frame, "rollback", [(0, {"why": str(fault), "rollbacks": rollbacks})])
+
+    def _environments(self) -> envs.VectorEnv:
+        config = self.config
+        return envs.make_vector(
+            config.task, seeds=config.seed_numbers, envs=config.envs, action_repeat=config.action_repeat
+        )
 
     def _close(self) -> None:
-        for sink in self.sinks:
-            sink.close()
+        self.reporter.close()
         self.evaluator.close()
         self.vector.close()

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcritic.errors import CheckpointError
-
-Arrays = Mapping[str, np.ndarray]
+from fcritic.tensors import Arrays
 
 
 def flatten(tree: Any) -> dict[str, np.ndarray]:
@@ -31,14 +30,19 @@ def unflatten(like: Any, arrays: Arrays) -> Any:
     The leaves of ``like`` are arrays or ``jax.ShapeDtypeStruct``. Numpy leaves come back as numpy, the
     others as JAX arrays. Names, shapes and dtypes are all checked before the first leaf is built.
     """
+    verify_match(like, arrays)
+    filled = [_restore(leaf, arrays[name]) for name, leaf in _named_leaves(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), filled)
+
+
+def verify_match(like: Any, arrays: Mapping[str, Any]) -> None:
+    """Refuses arrays, or mere descriptions of them, whose names, shapes or dtypes are not those of ``like``."""
     leaves = _named_leaves(like)
     for name, leaf in leaves:
         _check_match(name, leaf, arrays)
     extra = sorted(set(arrays) - {name for name, _ in leaves})
     if extra:
-        raise CheckpointError(f"the checkpoint has an array {extra[0]} that this configuration does not use")
-    filled = [_restore(leaf, arrays[name]) for name, leaf in leaves]
-    return jax.tree.unflatten(jax.tree.structure(like), filled)
+        raise CheckpointError(f"the checkpoint has an array {extra[0]!r:.60} that this configuration does not use")
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
@@ -55,7 +59,7 @@ def _is_key(leaf: Any) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _check_match(name: str, leaf: Any, arrays: Arrays) -> None:
+def _check_match(name: str, leaf: Any, arrays: Mapping[str, Any]) -> None:
     if name not in arrays:
         raise CheckpointError(f"the checkpoint has no array {name}; it is of another configuration")
     expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf

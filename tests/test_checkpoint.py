@@ -32,8 +32,8 @@ def test_some_groups_can_be_read_without_the_others(tmp_path):
 
 
 def test_what_cannot_be_stored_is_refused_before_writing(tmp_path):
-    for bad in (np.array([object()]), np.array(["text"]), np.zeros(1, np.complex128)):
-        with pytest.raises(TypeError, match="safetensors cannot hold"):
+    for bad in (np.array([object()]), np.array(["text"]), np.zeros(1, np.complex64)):
+        with pytest.raises(TypeError, match="cannot be saved"):
             checkpoint.save(tmp_path / "c", {"agent": {"x": bad}}, {})
     for name in ("../agent", "a/b", "", ".hidden", "a\n"):
         with pytest.raises(ValueError, match="cannot name a group"):
@@ -111,12 +111,14 @@ def test_something_else_in_the_way_is_kept(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_prune_keeps_the_newest_and_the_protected(tmp_path):
+def test_prune_keeps_the_newest_and_what_was_set_aside(tmp_path):
     for step in range(6):
-        checkpoint.save(tmp_path / f"step-{step:012d}", groups(step), {})
+        checkpoint.save(tmp_path / f"step-{step:012d}", groups(step), {"step": step})
     (tmp_path / "notes.txt").write_text("mine")
-    retention.prune(tmp_path, 2, {tmp_path / "step-000000000001"})
-    assert sorted(path.name[-2:] for path in tmp_path.glob("step-*")) == ["01", "04", "05"]
+    retention.set_aside([tmp_path / "step-000000000001"])
+    assert [manifest["facts"]["step"] for manifest in retention.prune(tmp_path, 2)] == [5, 4]
+    assert sorted(path.name[-2:] for path in tmp_path.glob("step-*")) == ["04", "05"]
+    assert (tmp_path / "damaged-step-000000000001").exists()
     assert (tmp_path / "notes.txt").exists()
     with pytest.raises(ValueError, match="at least one"):
         retention.prune(tmp_path, 0)

@@ -35,7 +35,7 @@ def test_kill_at_random_moments_leaves_a_loadable_newest(tmp_path):
                 for _ in range(2):  # the second replaces the first
                     checkpoint.save(folder / f"step-{step:012d}", values(step), {"step": step})
                     done.write_text(str(step).zfill(12))
-                retention.prune(folder, 1, set())
+                retention.prune(folder, 1)
 
         step = 0
         for round in range(12):

@@ -140,8 +140,8 @@ def test_full_disk_leaves_whole_rows(tmp_path):
     assert "\n" not in str(caught.value)
     assert log.path.read_bytes() == before
     log._file = real
-    log.write([row(2)])  # once there is space again
-    assert len(read_rows(log.path)) == 2
+    log.write([row(4)])  # once there is space again, the rows that waited come first
+    assert [each["env_steps"] for each in read_rows(log.path)] == [1, 2, 3, 4]
 
 
 def test_a_file_in_the_way_is_one_line(tmp_path):

@@ -74,7 +74,7 @@ def test_names_are_readable_and_unique():
     ("change", "message"),
     [
         (lambda arrays: arrays.pop("a/bias"), "no array a/bias"),
-        (lambda arrays: arrays.update(extra=np.zeros(1)), "an array extra"),
+        (lambda arrays: arrays.update(extra=np.zeros(1)), "an array 'extra'"),
         (lambda arrays: arrays.update({"a/bias": np.zeros(4, np.float32)}), r"a/bias has shape \(4,\)"),
         (lambda arrays: arrays.update({"a/bias": np.zeros(3)}), "a/bias has dtype float64"),
         (lambda arrays: arrays.update(key=np.zeros(4, np.uint32)), r"key has shape \(4,\)"),

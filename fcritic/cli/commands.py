@@ -68,7 +68,8 @@ def _program() -> str:
 def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
     from fcritic import results
     from fcritic.runs import RunDirectory
-    from fcritic.train import Interrupted, train
+    from fcritic.stopping import Interrupted
+    from fcritic.train import train
 
     program = _program()
     try:

@@ -1,0 +1,177 @@
+"""The replay on disk: rows in the order in which they were collected, in files that only ever grow.
+
+A ring of a million transitions changes by a few thousand between two checkpoints, so checkpoints share it: each
+names the pieces of the files that it needs and their hashes, and saving appends only what is new. What a killed
+process appended after its last checkpoint is cut off when the run continues. Files whose rows no checkpoint needs
+any more are removed.
+"""
+
+from collections.abc import Iterable
+import hashlib
+import os
+from pathlib import Path
+import re
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from fcritic.disk import hash_of, open_plain, read_exactly, sync_folder, write_all
+from fcritic.errors import CheckpointError, cannot_write
+
+FILES_PER_RING = 8
+"""Into how many files a ring's worth of rows is split: what may be removed late is an eighth of it."""
+
+_NAME = re.compile(r"rows-([0-9]{12})\.f32")
+
+
+class Piece(NamedTuple):
+    """The beginning of one file, as a checkpoint records it."""
+
+    first: int
+    """Number of the first step in it, counted from the beginning of the run; it names the file."""
+    steps: int
+    sha256: str
+
+
+class ReplayLog:
+    """The rows of one run; each step is one float32 array of a fixed shape (seeds, envs, width)."""
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], capacity: int):
+        self.folder, self.shape = folder, shape
+        self._bytes_per_step = 4 * int(np.prod(shape))
+        self._steps_per_file = max(1, -(-capacity // FILES_PER_RING))
+        self._pieces: list[Piece] = []
+        self._hash: Any = None  # of the newest file, as far as it was written
+
+    @property
+    def end(self) -> int:
+        """The number of the next step to be appended."""
+        return self._pieces[-1].first + self._pieces[-1].steps if self._pieces else 0
+
+    def pieces(self, oldest: int) -> list[Piece]:
+        """What a checkpoint that needs the steps from `oldest` on must record."""
+        return [piece for piece in self._pieces if piece.first + piece.steps > oldest]
+
+    # Writing
+
+    def append(self, first: int, rows: np.ndarray) -> None:
+        """Adds the steps from number `first` on, all of them or, after an error, none; then they are on disk."""
+        rows = np.ascontiguousarray(rows, np.float32)
+        if rows.shape[1:] != self.shape:
+            raise ValueError(f"rows of shape {rows.shape[1:]} cannot follow rows of shape {self.shape}")
+        before = list(self._pieces), None if self._hash is None else self._hash.copy()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            while len(rows):
+                taken = self._append_to_newest(first, rows)
+                first, rows = first + taken, rows[taken:]
+            sync_folder(self.folder)
+        except OSError as error:
+            self._pieces, self._hash = before
+            raise cannot_write("the replay", self.folder, error) from error
+
+    def _append_to_newest(self, first: int, rows: np.ndarray) -> int:
+        """As many of these steps as the newest file may still hold, or the beginning of a new one."""
+        newest = self._pieces[-1] if self._pieces else None
+        if newest is None or first != self.end or newest.steps >= self._steps_per_file:
+            newest = Piece(first, 0, "")
+            self._pieces.append(newest)
+            self._hash = hashlib.sha256()
+            self._path(first).unlink(missing_ok=True)  # left by a killed process
+        taken = min(len(rows), self._steps_per_file - newest.steps)
+        data = memoryview(rows[:taken].reshape(-1).view(np.uint8))
+        with self._path(newest.first).open("ab", buffering=0) as file:
+            file.truncate(newest.steps * self._bytes_per_step)  # after an append that failed half-way
+            write_all(file, data)
+            os.fsync(file.fileno())
+        self._hash.update(data)
+        self._pieces[-1] = Piece(newest.first, newest.steps + taken, self._hash.hexdigest())
+        return taken
+
+    def forget(self, before: int) -> None:
+        """Removes the files all of whose steps have smaller numbers."""
+        self._pieces = self.pieces(before)
+        kept = {self._path(piece.first).name for piece in self._pieces}
+        for path in self.folder.glob("rows-*.f32"):  # of a missing folder: nothing
+            if _NAME.fullmatch(path.name) and path.name not in kept:
+                path.unlink(missing_ok=True)
+
+    def resume(self, pieces: Iterable[Piece]) -> None:
+        """Continues after these pieces; what was appended later is removed."""
+        self._pieces = list(pieces)
+        self._hash = None
+        try:
+            if self._pieces:
+                newest = self._pieces[-1]
+                with self._path(newest.first).open("r+b", buffering=0) as file:
+                    file.truncate(newest.steps * self._bytes_per_step)
+                    self._hash = hash_of(file)
+            self.forget(before=0)
+        except OSError as error:
+            raise cannot_write("the replay", self.folder, error) from error
+
+    # Reading
+
+    def read(self, pieces: Iterable[Piece], oldest: int) -> np.ndarray:
+        """The rows (steps, seeds, envs, width) from step `oldest` on; a fault is a `CheckpointError`.
+
+        Names and sizes are verified before memory is asked for, and hashes before a row is handed out.
+        """
+        pieces = list(pieces)
+        self._require_gapless(pieces, oldest)
+        files = []
+        try:
+            for piece in pieces:
+                files.append(self._open(piece))
+            steps = sum(piece.steps for piece in pieces)
+            rows = np.empty((steps, *self.shape), np.float32)
+            place = 0
+            for piece, file in zip(pieces, files, strict=True):
+                part = memoryview(rows[place : place + piece.steps].reshape(-1).view(np.uint8))
+                read_exactly(file, part)
+                if hashlib.sha256(part).hexdigest() != piece.sha256:
+                    raise CheckpointError(f"{self._path(piece.first)} does not match its hash")
+                place += piece.steps
+        except OSError as error:
+            raise CheckpointError(f"the replay in {self.folder} cannot be read: {error}") from error
+        finally:
+            for file in files:
+                file.close()
+        return rows[oldest - pieces[0].first :] if pieces else rows
+
+    def _open(self, piece: Piece) -> IO[bytes]:
+        file = open_plain(self._path(piece.first))
+        size, needed = os.fstat(file.fileno()).st_size, piece.steps * self._bytes_per_step
+        if size < needed:
+            file.close()
+            raise CheckpointError(f"{self._path(piece.first)} has {size} bytes, {needed} are needed")
+        return file
+
+    def _require_gapless(self, pieces: list[Piece], oldest: int) -> None:
+        expected = pieces[0].first if pieces else oldest
+        for piece in pieces:
+            if piece.first != expected or not 0 < piece.steps <= self._steps_per_file:
+                raise CheckpointError("the checkpoint's list of replay files has gaps")
+            expected += piece.steps
+        if pieces and not pieces[0].first <= oldest <= expected:
+            raise CheckpointError("the checkpoint's replay files do not reach back far enough")
+
+    def _path(self, first: int) -> Path:
+        return self.folder / f"rows-{first:012d}.f32"
+
+
+def parse_pieces(data: Any) -> list[Piece]:
+    """The pieces that a manifest names; anything else there is a `CheckpointError`."""
+    try:
+        pieces = [Piece(*entry) for entry in data]
+    except TypeError:
+        pieces = [Piece(-1, 0, "")]
+    for first, steps, sha256 in pieces:
+        if (
+            type(first) is not int
+            or type(steps) is not int
+            or not isinstance(sha256, str)
+            or not 0 <= first < 10**12
+        ):
+            raise CheckpointError("the checkpoint's list of replay files cannot be read")
+    return pieces

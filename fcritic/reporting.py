@@ -1,0 +1,82 @@
+"""What a training tells while it runs: rows to the logs, lines to the console. A full disk does not end it."""
+
+from typing import Any
+
+import numpy as np
+
+from fcritic.config import TrainConfig
+from fcritic.console import TrainingConsole
+from fcritic.envs import Episode
+from fcritic.errors import CannotWrite
+from fcritic.evaluate import Evaluation
+from fcritic.logs import JSONLog, TensorBoardLog
+from fcritic.runs import RunDirectory
+from fcritic.types import Metrics
+
+
+class Reporter:
+    """The logs of one training and the person who watches it."""
+
+    def __init__(self, config: TrainConfig, run: RunDirectory, console: TrainingConsole):
+        self._config, self._run, self.console = config, run, console
+        self.log = JSONLog(run.metrics_path)
+        self._events: TensorBoardLog | None = TensorBoardLog(run.path / "tensorboard")
+        self._warned = ""
+
+    def resume(self, position: int, frame: int | None) -> None:
+        """Continues where a checkpoint was taken, or begins: rows that were written after it are taken back."""
+        self.log.truncate(position)
+        if self._events is not None:
+            self._events.close()
+            self._events = TensorBoardLog(self._run.path / "tensorboard", frame)
+
+    def episodes(self, frame: int, episodes: list[Episode]) -> None:
+        """One row for each episode that has ended."""
+        told = lambda e: {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps}
+        self.write(frame, "episode", [(e.seed_index, told(e)) for e in episodes])
+        self.console.update(frame, rollout=float(np.mean([e.total_reward for e in episodes])))
+
+    def losses(self, frame: int, means: Metrics, actor_updates: int) -> None:
+        """One row per seed with what its updates reported on average."""
+        values = lambda seed: {name: float(each[seed]) for name, each in means.items()}
+        counts = {"actor_updates": actor_updates}
+        self.write(frame, "train", [(seed, values(seed) | counts) for seed in range(self._config.seeds)])
+        loss = means.get("critic_loss")
+        self.console.update(frame, **({} if loss is None else {"loss": float(loss.mean())}))
+
+    def evaluation(self, frame: int, results: list[Evaluation]) -> None:
+        """One row per seed with the returns of its actors."""
+        self.write(frame, "evaluation", [(seed, result.to_json()) for seed, result in enumerate(results)])
+        mean, best = (float(np.mean([getattr(r, name) for r in results])) for name in ("mean_actor", "best_actor"))
+        self.console.evaluated(frame, mean, best)
+
+    def write(self, frame: int, kind: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
+        """Rows of one kind, each for a seed index.
+
+        Rows that the disk has no room for wait in memory until it has; TensorBoard, a mere view, is given up.
+        """
+        head = lambda index: {"seed": self._config.seed + index, "env_steps": frame, "kind": kind}
+        rows_to_write = [head(index) | values for index, values in rows]
+        try:
+            self.log.write(rows_to_write)
+        except CannotWrite as error:
+            self.warn(f"{error}; the rows wait in memory and training goes on")
+        if self._events is not None:
+            try:
+                self._events.write(rows_to_write)
+            except CannotWrite as error:
+                self.warn(f"{error}; training goes on without TensorBoard")
+                self._events.close()
+                self._events = None
+
+    def warn(self, line: str) -> None:
+        """A line that is shown even when nothing else is, but not twice in a row."""
+        if line != self._warned:
+            self._warned = line
+            self.console.warn(line)
+
+    def close(self) -> None:
+        """Closes the logs."""
+        self.log.close()
+        if self._events is not None:
+            self._events.close()
