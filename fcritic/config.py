@@ -1,7 +1,8 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
 import dataclasses
-from typing import Annotated, Any, Literal, get_type_hints
+import types
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -11,6 +12,12 @@ from fcritic.agents.recipes import find_recipe
 from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
 from fcritic.errors import UsageError, did_you_mean, require_at_least
+
+MOST = {"members": 1000, "critics": 1000, "depth": 1000, "seeds": 10_000, "envs": 10_000, "env_processes": 1000}
+"""The largest numbers of things that are made one by one."""
+
+UNLIMITED = {"steps", "seed", "eval_every", "log_every", "save_every", "warmup"}
+"""Numbers that only count and cost nothing."""
 
 ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
 """The algorithm of each recipe, by the name that `config.json` holds."""
@@ -69,6 +76,7 @@ class TrainConfig:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
         require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
         require_at_least(0, warmup=self.warmup, seed=self.seed, value_limit=self.value_limit)
+        _require_buildable(self)
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
 
@@ -125,12 +133,44 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
     values = {}
     for name, value in data.items():
         if name not in hints:
-            raise UsageError(f"config.json: unknown field {prefix}{name}{did_you_mean(name, hints)}")
+            raise UsageError(f"config.json: unknown field {prefix}{name!s:.60}{did_you_mean(name, hints)}")
         hint = hints[name]
         if dataclasses.is_dataclass(hint) and hint is not AbstractAgent:
             value = _from_json(hint, value, f"{prefix}{name}.")
+        elif not _fits(value, hint):
+            raise UsageError(f"config.json: {prefix}{name} cannot be {value!r:.60}; restore the file")
         values[name] = tuple(value) if isinstance(value, list) else value
     try:
         return kind(**values)
     except TypeError as error:
         raise UsageError(f"config.json does not fit this version of fcritic: {error}") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from JSON is of the type that a field declares."""
+    arguments = get_args(hint)
+    if isinstance(hint, types.UnionType) or get_origin(hint) is Union:
+        return any(_fits(value, each) for each in arguments)
+    if get_origin(hint) is Literal:
+        return value in arguments
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            return False
+        kinds = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if hint is float:  # JSON does not tell 1 from 1.0
+        return type(value) in (int, float)
+    return type(value) is hint if hint in (int, bool, str, type(None)) else isinstance(value, hint)
+
+
+def _require_buildable(options: Any) -> None:
+    """Refuses numbers that no machine could build, before anything is tried: a typing error, or a forged file."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            _require_buildable(value)
+        most = MOST.get(field.name, 2**31 - 1 if isinstance(value, int) else None)
+        if isinstance(value, tuple) and (len(value) > 64 or any(each > 2**31 for each in value)):
+            raise UsageError(f"--{field.name.replace('_', '-')} is longer or larger than any network")
+        if most is not None and isinstance(value, int) and field.name not in UNLIMITED and value > most:
+            raise UsageError(f"--{field.name.replace('_', '-')} must be at most {most:,}, not {value:,}")

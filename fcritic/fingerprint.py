@@ -4,12 +4,12 @@ import hashlib
 from pathlib import Path
 
 from fcritic import checkpoint
+from fcritic.checkpoints import replay_log_of, replay_record
 from fcritic.config import TrainConfig
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.replay_log import parse_pieces
 from fcritic.runs import RunDirectory
-from fcritic.saving import replay_log_of, replay_record
 
 
 def fingerprint(path: str | Path) -> dict[str, str | int]:

@@ -7,6 +7,7 @@ any more are removed.
 """
 
 from collections.abc import Iterable
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -81,6 +82,8 @@ class ReplayLog:
         taken = min(len(rows), self._steps_per_file - newest.steps)
         data = memoryview(rows[:taken].reshape(-1).view(np.uint8))
         with self._path(newest.first).open("ab", buffering=0) as file:
+            if file.tell() < newest.steps * self._bytes_per_step:
+                raise OSError(errno.EIO, "rows that were written are gone")
             file.truncate(newest.steps * self._bytes_per_step)  # after an append that failed half-way
             write_all(file, data)
             os.fsync(file.fileno())

@@ -15,14 +15,11 @@ import numpy as np
 from fcritic import checkpoint, randomness
 from fcritic.best import Best
 from fcritic.config import TrainConfig
-from fcritic.envs import EnvState, task_spec
-from fcritic.errors import CheckpointError
+from fcritic.envs import EnvState, VectorEnv, task_spec
+from fcritic.errors import CheckpointError, EnvironmentFault, UsageError
 from fcritic.learning import Learning, TrainState
-from fcritic.replay import Normalizer, width_of
+from fcritic.replay import Normalizer
 from fcritic.replay import unpack as unpack_rows
-from fcritic.replay_log import ReplayLog, parse_pieces
-from fcritic.retention import newest_first, prune, set_aside
-from fcritic.runs import RunDirectory
 from fcritic.trees import flatten, unflatten
 from fcritic.types import EnvSpec, Transition
 
@@ -66,83 +63,11 @@ def learning_of(config: TrainConfig, spec: EnvSpec) -> Learning:
     return Learning(config.agent, spec, config.envs, config.replay, config.normalize, config.recency)
 
 
-def replay_log_of(run: RunDirectory, config: TrainConfig, spec: EnvSpec) -> ReplayLog:
-    """The replay of a run on disk."""
-    return ReplayLog(run.replay, (config.seeds, config.envs, width_of(spec)), config.replay)
-
-
-class Checkpoints:
-    """The checkpoints of one run: writes them, keeps the newest few, finds the one to continue from."""
-
-    def __init__(self, run: RunDirectory, config: TrainConfig, learning: Learning):
-        self._run, self._config, self._learning = run, config, learning
-        self._rows = replay_log_of(run, config, learning.spec)
-        self.newest: Path | None = None
-
-    def save(self, snapshot: Snapshot, frame: int) -> None:
-        """Writes a checkpoint from which training continues exactly; on failure all is as it was."""
-        path = self._run.checkpoint_path(frame)
-        if path == self.newest:  # nothing has happened since, as in a run that was already finished
-            return
-        ring = snapshot.state.replay
-        written, capacity = int(ring.written), ring.rows.shape[1]
-        oldest = max(0, written - capacity)
-        start = max(oldest, self._rows.end)
-        if written > start:
-            self._rows.append(start, ring_rows(ring.rows, start, written))
-        record = {"oldest": oldest, "written": written, "pieces": self._rows.pieces(oldest)}
-        facts = vars(snapshot.progress) | {"env_steps": frame, "task": self._config.task, "replay": record}
-        checkpoint.save(path, pack(snapshot), facts)
-        self.newest = path
-        kept = prune(self._run.checkpoints, self._config.keep)
-        self._rows.forget(min(replay_record(manifest["facts"], capacity)["oldest"] for manifest in kept))
-
-    def restore(self) -> tuple[Snapshot | None, list[str]]:
-        """The newest checkpoint that is whole, and what is wrong with those that were passed over.
-
-        None if there is no checkpoint at all; if there are some but none is whole, that is an error.
-        """
-        faults: dict[Path, CheckpointError] = {}
-        for path in newest_first(self._run.checkpoints):
-            try:
-                snapshot = self._load(path)
-            except CheckpointError as error:
-                faults[path] = error
-            else:
-                self.newest = path
-                set_aside(faults)
-                return snapshot, [f"{error}; continuing from {path.name}" for error in faults.values()]
-        for error in faults.values():  # the newest first
-            raise CheckpointError(f"no checkpoint in {self._run.checkpoints} can be used; the newest: {error}")
-        return None, []
-
-    def _load(self, path: Path) -> Snapshot:
-        seeds = self._config.seed_numbers
-        empty = jax.eval_shape(self._learning.start, seeds)
-        like = {"agent": _learned(empty), "best": Best.like(self._config.agent, empty)}
-        groups, facts = checkpoint.load(path, ["agent", "rollout", "environments", "best"], like)
-        progress = Progress.of(facts)
-        record = replay_record(facts, self._config.replay)
-        pieces = parse_pieces(record["pieces"])
-        rows = self._rows.read(pieces, record["oldest"])
-        if record["oldest"] + len(rows) != record["written"]:
-            raise CheckpointError(f"the replay of {path} is not complete; take an earlier checkpoint")
-        state = self._learning.start(seeds)
-        ring = np.zeros(state.replay.rows.shape, np.float32)
-        places = np.arange(record["oldest"], record["written"]) % self._config.replay
-        ring[:, places] = np.moveaxis(rows, 0, 1)
-        state = unpack_state(state, groups["agent"], ring, record["written"])
-        memory, pending = unpack_rollout(self._learning, state, groups["rollout"])
-        best = unflatten(jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), like["best"]), groups["best"])
-        self._rows.resume(pieces)  # last: it cuts off what came after this checkpoint
-        return Snapshot(state, memory, pending, groups["environments"], best, progress)
-
-
 def pack(snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
     """Named arrays of a whole training but for the replay, which has files of its own."""
     pending = {} if snapshot.pending is None else {"pending": snapshot.pending}
     return {
-        "agent": flatten(_learned(snapshot.state)),
+        "agent": flatten(without_replay(snapshot.state)),
         "rollout": flatten({"memory": snapshot.memory} | pending),
         "environments": dict(snapshot.environments),
         "best": flatten(snapshot.best),
@@ -152,7 +77,7 @@ def pack(snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
 def unpack_state(like: TrainState, agent: dict[str, np.ndarray], rows: np.ndarray, written: int) -> TrainState:
     """The state on the device; names, shapes and types are verified against `like`."""
     ring = eqx.tree_at(lambda r: (r.rows, r.written), like.replay, (jnp.array(rows), jnp.int32(written)))
-    learned = unflatten(_learned(like), agent)
+    learned = unflatten(without_replay(like), agent)
     return eqx.tree_at(lambda s: s.replay, learned, ring, is_leaf=lambda leaf: leaf is None)
 
 
@@ -168,21 +93,35 @@ def unpack_rollout(
     return rollout["memory"], rollout.get("pending")
 
 
+def restore_environments(vector: VectorEnv, state: EnvState) -> int:
+    """Puts environments back; how many could not tell their state and began a new episode instead."""
+    try:
+        return vector.restore(state)
+    except (UsageError, EnvironmentFault):
+        raise
+    except Exception as error:  # arrays that another task saved, or a forger, may fail in any way in a simulator
+        what = f"{type(error).__name__}: {error}"
+        raise CheckpointError(
+            f"the saved environments do not fit this task ({what:.200}); take an earlier one"
+        ) from error
+
+
 def load_policies(
-    config: TrainConfig, directory: Path, best: bool = False
+    config: TrainConfig, directory: Path, best: bool = False, spec: EnvSpec | None = None
 ) -> tuple[Any, Normalizer, dict[str, Any]]:
     """The evaluation policies (seeds, actors, ...) of a checkpoint, its normaliser and its facts.
 
-    With `best`, each seed's policies are those of its best evaluation up to the checkpoint.
+    With `best`, each seed's policies are those of its best evaluation up to the checkpoint. `spec` spares building
+    the task to find out its sizes.
     """
-    empty = jax.eval_shape(learning_of(config, task_spec(config.task)).start, config.seed_numbers)
+    empty = jax.eval_shape(learning_of(config, spec or task_spec(config.task)).start, config.seed_numbers)
     if best:
         like = Best.like(config.agent, empty)
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
         found = unflatten(like, groups["best"])
         return found.policies, found.normalizer, facts | {"best": found.to_json()}
-    groups, facts = checkpoint.load(directory, ["agent"], {"agent": _learned(empty)})
-    state = unflatten(_learned(empty), groups["agent"])
+    groups, facts = checkpoint.load(directory, ["agent"], {"agent": without_replay(empty)})
+    state = unflatten(without_replay(empty), groups["agent"])
     return jax.vmap(config.agent.evaluation_policies)(state.agent), state.normalizer, facts
 
 
@@ -206,20 +145,9 @@ def _block_of(rows: Float[Array, "seeds capacity envs width"], begin: int, size:
     return jax.lax.dynamic_slice_in_dim(rows, begin, size, axis=1)
 
 
-def _learned(state: TrainState) -> TrainState:
+def without_replay(state: TrainState) -> TrainState:
+    """The state without its replay."""
     return eqx.tree_at(lambda s: s.replay, state, None)
-
-
-def replay_record(facts: Mapping[str, Any], capacity: int) -> dict[str, Any]:
-    """Which steps a checkpoint's replay holds and in which files they are, as its facts tell."""
-    record = facts.get("replay")
-    if not isinstance(record, dict) or record.keys() != {"oldest", "written", "pieces"}:
-        raise CheckpointError("the checkpoint does not say where its replay is; take an earlier one")
-    oldest, written = record["oldest"], record["written"]
-    sound = type(oldest) is int and type(written) is int and 0 <= oldest <= written < 2**31
-    if not sound or written - oldest > capacity:
-        raise CheckpointError("the checkpoint's replay does not fit this run's --replay; take an earlier one")
-    return record
 
 
 def clear_tally(state: TrainState) -> TrainState:

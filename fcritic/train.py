@@ -8,16 +8,24 @@ import numpy as np
 from fcritic import envs
 from fcritic.backend import prepare
 from fcritic.best import Best
+from fcritic.checkpoints import Checkpoints
 from fcritic.config import TrainConfig
 from fcritic.console import TrainingConsole
 from fcritic.cost import announce
-from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
+from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.evaluate import Evaluator
 from fcritic.health import diverged, require_sane_metrics, require_sane_parameters
 from fcritic.learning import TrainState, mean_metrics
 from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
-from fcritic.saving import Checkpoints, Progress, Snapshot, clear_tally, learning_of, with_other_numbers
+from fcritic.saving import (
+    Progress,
+    Snapshot,
+    clear_tally,
+    learning_of,
+    restore_environments,
+    with_other_numbers,
+)
 from fcritic.stopping import Interrupted, StopSignal
 
 FREE_FIELDS = frozenset({"steps", "eval_every", "log_every", "save_every", "keep", "value_limit", "on_fault"})
@@ -90,7 +98,7 @@ class Training:
                         self._roll_back(fault)
                 self.save()
         finally:
-            self._close()
+            self.close()
         if self.stop:
             raise Interrupted(self.stop.number, self.frame)
 
@@ -197,10 +205,7 @@ class Training:
             return
         self.state, self.memory, self.pending, environments, self.best, self.progress = snapshot
         self.reporter.resume(self.progress.log_position, self.frame)
-        try:
-            restarted = self.vector.restore(environments)
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise CheckpointError(f"the environments in {self.checkpoints.newest} do not fit: {error}") from error
+        restarted = restore_environments(self.vector, environments)
         self.console.say(f"continuing {self.directory.path} at frame {self.frame:,}")
         if restarted:
             self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")
@@ -225,7 +230,8 @@ class Training:
             config.task, seeds=config.seed_numbers, envs=config.envs, action_repeat=config.action_repeat
         )
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes logs and environments."""
         self.reporter.close()
         self.evaluator.close()
         self.vector.close()

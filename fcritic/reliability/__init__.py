@@ -1,0 +1,1 @@
+"""Proof by attack that nothing is lost: trainings are stopped, killed, starved and poisoned, then compared."""

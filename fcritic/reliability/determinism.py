@@ -1,0 +1,26 @@
+"""The same seed in two fresh processes: the same hashes?"""
+
+from collections.abc import Callable
+from pathlib import Path
+import subprocess
+import sys
+import tempfile
+
+from fcritic.fingerprint import fingerprint
+from fcritic.reliability.small import RECIPES
+
+
+def check(count: int, say: Callable[[str], None], recipes: tuple[str, ...] = RECIPES) -> dict:
+    """Every recipe in `count` processes of its own."""
+    results = {}
+    for recipe in recipes:
+        with tempfile.TemporaryDirectory() as folder:
+            prints = [_in_a_process(recipe, Path(folder) / str(number)) for number in range(count)]
+        results[recipe] = all(each == prints[0] for each in prints)
+        say(f"{recipe}: {'equal' if results[recipe] else 'different'} in {count} processes")
+    return {"passed": sum(results.values()), "of": len(results), "recipes": results}
+
+
+def _in_a_process(recipe: str, out: Path) -> dict:
+    subprocess.run([sys.executable, "-m", "fcritic.reliability.small", recipe, str(out)], check=True)
+    return fingerprint(out)
