@@ -1,4 +1,4 @@
-"""Is a training still sane? Non-finite numbers and values that no sum of rewards could reach."""
+"""Is a training still sane? Numbers that are none, values that no sum of rewards could reach, too little room."""
 
 from functools import partial
 
@@ -9,9 +9,18 @@ from jaxtyping import Array, Bool, Float
 import numpy as np
 
 from fcritic.config import TrainConfig
+from fcritic.disk import require_memory
 from fcritic.errors import Diverged
 from fcritic.learning import TrainState
+from fcritic.replay import width_of
 from fcritic.types import EnvSpec, Metrics
+
+
+def require_room(config: TrainConfig, spec: EnvSpec) -> None:
+    """Refuses a replay that the memory of this machine cannot hold; a GPU tells by itself."""
+    if jax.default_backend() == "cpu":
+        size = 4 * width_of(spec) * config.replay * config.envs * config.seeds
+        require_memory(size, f"a replay of {config.replay:,} steps x {config.envs} x {config.seeds} (--replay)")
 
 
 def require_sane_parameters(state: TrainState, config: TrainConfig, frame: int) -> None:

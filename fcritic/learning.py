@@ -5,7 +5,7 @@ parameters, replay rows, normaliser and random stream; nothing is shared but the
 """
 
 import dataclasses
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -84,22 +84,8 @@ class Learning:
         ring = replay.empty(self.spec, self.envs, self.capacity)
         rows = jnp.zeros((len(seeds), *ring.rows.shape))
         streams = jnp.stack([jax.random.key_data(stream_key) for _, stream_key in keys])
-        tally = jax.tree.map(lambda _: jnp.zeros(len(seeds)), self._metrics())
+        tally = jax.tree.map(lambda _: jnp.zeros(len(seeds)), _reported(self))
         return TrainState(agent, normalizer, Replay(rows, ring.written), streams, tally, jnp.zeros(2, jnp.int32))
-
-    def _metrics(self) -> tuple[Metrics, Metrics]:
-        """What an update reports, found out without running one."""
-
-        def one_update() -> tuple[Metrics, Metrics]:
-            key = randomness.stream(0)
-            ring = replay.empty(self.spec, 1, 1)
-            shape = (self.agent.batches_per_iteration, self.agent.batch_size)
-            state = self.agent.init(self.spec, key)
-            return update(
-                self.agent, state, replay.sample(ring, self.spec, shape, key), key, self.agent.actor_due(0)
-            )[1]
-
-        return jax.eval_shape(one_update)
 
     def begin(self, state: TrainState) -> Any:
         """Memories for all environments, to be redrawn where an episode begins."""
@@ -129,6 +115,20 @@ class Learning:
         due = self.agent.actor_due(iteration)
         leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
+
+
+@lru_cache(maxsize=16)
+def _reported(learning: Learning) -> tuple[Metrics, Metrics]:
+    """What an update reports, found out without running one; kept, since a trace takes long."""
+    agent, spec = learning.agent, learning.spec
+
+    def one_update() -> tuple[Metrics, Metrics]:
+        key = randomness.stream(0)
+        shape = (agent.batches_per_iteration, agent.batch_size)
+        batches = replay.sample(replay.empty(spec, 1, 1), spec, shape, key)
+        return update(agent, agent.init(spec, key), batches, key, agent.actor_due(0))[1]
+
+    return jax.eval_shape(one_update)
 
 
 def over_seeds(function):

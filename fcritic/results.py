@@ -87,6 +87,8 @@ def evaluation_report(
         {"seed": seed} | evaluation.to_json() | {"rollout": rollouts.get(seed)}
         for seed, evaluation in zip(config.seed_numbers, evaluations, strict=True)
     ]
+    for seed, frame in zip(seeds, facts.get("best", {}).get("frame", ()), strict=False):
+        seed["best_frame"] = frame
     head = {"task": config.task, "recipe": config.recipe, "env_steps": facts["env_steps"]}
     return head | {"episodes_per_actor": evaluations[0].returns.shape[1]} | _over(seeds)
 
@@ -122,7 +124,7 @@ def summary_text(outcome: dict[str, Any]) -> str:
 def evaluation_text(outcome: dict[str, Any]) -> str:
     """An evaluation for a person, with every actor."""
     actors = [
-        f"  seed {seed['seed']} actors: {', '.join(f'{value:.0f}' for value in seed['actors'])}"
+        f"  seed {seed['seed']} actors{_of_frame(seed)}: {', '.join(f'{value:.0f}' for value in seed['actors'])}"
         for seed in outcome["seeds"]
     ]
     notes = [
@@ -131,3 +133,7 @@ def evaluation_text(outcome: dict[str, Any]) -> str:
         f"rollout: the last {ROLLOUT_EPISODES} training episodes",
     ]
     return "\n".join([summary_text(outcome), *actors, *notes])
+
+
+def _of_frame(seed: dict[str, Any]) -> str:
+    return f" of frame {seed['best_frame']:,}, its best" if "best_frame" in seed else ""

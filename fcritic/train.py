@@ -14,7 +14,7 @@ from fcritic.console import TrainingConsole
 from fcritic.cost import announce
 from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.evaluate import Evaluator
-from fcritic.health import diverged, require_sane_metrics, require_sane_parameters
+from fcritic.health import diverged, require_room, require_sane_metrics, require_sane_parameters
 from fcritic.learning import TrainState, mean_metrics
 from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
@@ -61,6 +61,7 @@ class Training:
         self.config, self.directory = config, run
         self.console = TrainingConsole(config, 0, quiet)
         self.vector = self._environments()
+        require_room(config, self.vector.spec)
         self.learning = learning_of(config, self.vector.spec)
         self.evaluator = Evaluator(config, config.eval_episodes)
         self.checkpoints = Checkpoints(run, config, self.learning)

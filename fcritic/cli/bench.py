@@ -1,4 +1,4 @@
-"""`fcritic bench NAME`: measurements of speed on this machine."""
+"""`fcritic bench NAME`: measurements on this machine."""
 
 from collections.abc import Callable
 import json
@@ -7,26 +7,29 @@ import sys
 from typing import Any
 
 from fcritic.bench import peers as peers_bench
+from fcritic.bench import reliability as reliability_bench
 from fcritic.bench import updates as updates_bench
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 
 BENCHES = {
     "peers": (peers_bench.PeersOptions, peers_bench.measure, peers_bench.report_text),
+    "reliability": (reliability_bench.ReliabilityOptions, reliability_bench.measure, reliability_bench.report_text),
     "updates": (updates_bench.UpdatesOptions, updates_bench.measure, updates_bench.report_text),
 }
 """Name -> options, measurement, report for a person."""
 
 
 def bench(args: list[str]) -> None:
-    """`fcritic bench peers` or `fcritic bench updates`."""
+    """`fcritic bench NAME`; without a name, what there is."""
     if not args or args[0] in ("-h", "--help"):
-        lines = [f"  {name:<10} {(options.__doc__ or '').strip()}" for name, (options, _, _) in BENCHES.items()]
+        lines = [f"  {name:<12} {(options.__doc__ or '').strip()}" for name, (options, _, _) in BENCHES.items()]
         print("\n".join(["usage: fcritic bench NAME [OPTIONS]", "", *lines]))
         return
     name, rest = args[0], args[1:]
     if name not in BENCHES:
-        raise UsageError(f"unknown bench '{name}'{did_you_mean(name, BENCHES) or '; known are peers, updates'}")
+        known = ", ".join(BENCHES)
+        raise UsageError(f"unknown bench '{name}'{did_you_mean(name, BENCHES) or f'; known are {known}'}")
     kind, measure, report_text = BENCHES[name]
     options = parse(kind, rest, f"bench {name}")
     report = measure(options, _quiet if options.json else _say)

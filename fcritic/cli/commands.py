@@ -1,13 +1,14 @@
 """What each command does: parse its options, call the library, print for a person or a program."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 from pathlib import Path
 import shlex
 import shutil
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -16,6 +17,9 @@ from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
+
+if TYPE_CHECKING:
+    from fcritic.runs import RunDirectory
 
 prepare()
 
@@ -91,6 +95,20 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     return 0
 
 
+def _config_of(run: "RunDirectory") -> TrainConfig:
+    """The configuration of a run, which may be a stranger's: it must not bring code to be executed."""
+    config = TrainConfig.from_json(run.config)
+    module, _, name = config.task.partition(":")
+    if name and module.partition(".")[0].isidentifier():  # Gymnasium imports what is before the colon
+        found = importlib.util.find_spec(module.partition(".")[0])
+        places = [found.origin, *(found.submodule_search_locations or ())] if found else []
+        if any(place and Path(place).resolve().is_relative_to(run.path.resolve()) for place in places):
+            raise UsageError(
+                f"{run.path} brings the code of its own task, {module}; move it out if you trust it"
+            )
+    return config
+
+
 @dataclasses.dataclass(frozen=True)
 class ResumeOptions:
     """Continues a run from its newest checkpoint."""
@@ -110,7 +128,7 @@ def resume(args: list[str]) -> int:
     from fcritic.runs import RunDirectory
 
     options = parse(ResumeOptions, args, "resume")
-    config = TrainConfig.from_json(RunDirectory.open_existing(options.directory).config)
+    config = _config_of(RunDirectory.open_existing(options.directory))
     if options.steps is not None:
         config = dataclasses.replace(config, steps=options.steps)
     command = f"fcritic resume {shlex.join(args)}"
@@ -125,6 +143,8 @@ class EvaluateOptions:
     """Directory of the run."""
     episodes: int = 10
     """Episodes per actor."""
+    best: bool = False
+    """The actors of each seed's best evaluation so far instead of the last ones."""
     json: bool = False
     """Print JSON."""
 
@@ -140,11 +160,11 @@ def evaluate(args: list[str]) -> None:
     options = parse(EvaluateOptions, args, "evaluate")
     require_at_least(1, episodes=options.episodes)
     run = RunDirectory.open_existing(options.directory)
-    config = TrainConfig.from_json(run.config)
+    config = _config_of(run)
     newest = run.latest_checkpoint()
     if newest is None:
         raise UsageError(f"{options.directory} has no checkpoint yet; continue it with fcritic resume")
-    policies, normalizer, facts = load_policies(config, newest)
+    policies, normalizer, facts = load_policies(config, newest, options.best)
     evaluator = Evaluator(config, options.episodes)
     evaluations = evaluator.evaluate(policies, normalizer, "command")
     evaluator.close()

@@ -14,7 +14,8 @@ COMMANDS = {
     "evaluate": "run every actor of a run on fresh environments",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
-    "bench": "measure speed on this machine: beside peers, and what each recipe's updates cost",
+    "bench": "measure speed and reliability on this machine",
+    "doctor": "what this machine has, what is broken, and what mends it",
     "theory": "judge statements of the paper on problems that can be solved exactly",
 }
 """Each command is the function of the same name, in a module of that name or in `fcritic.cli.commands`."""
@@ -54,6 +55,10 @@ def run(args: list[str]) -> int:
         return 0
     except OSError as error:
         return _complain(f"cannot use {error.filename or 'a file'}: {error.strerror or error}", 2)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):  # JAX's word for it
+            raise
+        return _complain("there is too little memory; lower --seeds, --replay, --batch-size or the networks", 2)
     except KeyboardInterrupt:
         return _complain("interrupted", 128 + signal.SIGINT)
 

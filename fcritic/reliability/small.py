@@ -36,7 +36,7 @@ def small_config(recipe: str) -> TrainConfig:
     return TrainConfig(
         agent=agent,
         recipe=recipe,
-        task="cartpole-swingup",
+        task="pendulum-swingup",
         action_repeat=20,
         envs=2,
         seeds=2,
