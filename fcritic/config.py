@@ -56,11 +56,18 @@ class TrainConfig:
     """Frames between checkpoints; there is always one at the end."""
     keep: int = 2
     """Checkpoints kept."""
+    env_processes: int = 0
+    """Worker processes that the environments are spread over; 0: they run in the training's own process."""
+    env_timeout: float = 60.0
+    """Seconds that one environment may take for one step or reset before that is a fault."""
+    on_fault: Literal["stop", "skip", "rollback"] = "stop"
+    """When an environment fails: end the run, rebuild it and skip its episode, or go back to a checkpoint."""
 
     def __post_init__(self) -> None:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
         require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
-        require_at_least(0, warmup=self.warmup, seed=self.seed)
+        require_at_least(0, warmup=self.warmup, seed=self.seed, env_processes=self.env_processes)
+        require_at_least(0.1, env_timeout=self.env_timeout)
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
 
@@ -88,6 +95,12 @@ class TrainConfig:
     def seed_numbers(self) -> list[int]:
         """The number of each seed."""
         return list(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """What `envs.make_vector` needs to know beside the task and the number of environments."""
+        where = {"processes": self.env_processes, "timeout": self.env_timeout, "on_fault": self.on_fault}
+        return {"seeds": self.seed_numbers, "action_repeat": self.action_repeat} | where
 
     @property
     def updates_per_frame(self) -> tuple[float, float]:

@@ -22,8 +22,10 @@ from fcritic.retention import prune
 from fcritic.runs import RunDirectory
 from fcritic.saving import Progress, clear_tally, learning_of, pack, unpack
 
-FREE_FIELDS = frozenset({"steps", "eval_every", "log_every", "save_every", "keep"})
-"""What may change when a run continues: how long it is and how often it is looked at."""
+FREE_FIELDS = frozenset(
+    {"steps", "eval_every", "log_every", "save_every", "keep", "env_processes", "env_timeout", "on_fault"}
+)
+"""What may change when a run continues: how long it is, how often it is looked at, where environments run."""
 
 
 class Interrupted(Exception):
@@ -58,9 +60,7 @@ class Training:
 
     def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False):
         self.config, self.directory = config, run
-        self.vector = envs.make_vector(
-            config.task, seeds=config.seed_numbers, envs=config.envs, action_repeat=config.action_repeat
-        )
+        self.vector = envs.make_vector(config.task, envs=config.envs, **config.env_options)
         self.learning = learning_of(config, self.vector.spec)
         self.evaluator = Evaluator(config, config.eval_episodes)
         self.progress = Progress()

@@ -65,10 +65,11 @@ def write_step(board: Board, row: int, answer: Step) -> bool:
     if type(answer) is not Step:
         parts("step", answer, "obs reward discount last")
     obs, reward, discount, last = answer
-    board.next_obs[row] = numbers("observation", obs, board.next_obs.shape[1:])
-    board.reward[row] = number("reward", reward)
-    board.discount[row] = number("discount", discount)
-    last = board.last[row] = truth("last", last)
+    into = board.next_obs[row]
+    into[:] = numbers("observation", obs, into.shape)
+    board.reward[row] = reward if type(reward) is float else number("reward", reward)
+    board.discount[row] = discount if type(discount) is float else number("discount", discount)
+    last = board.last[row] = last if type(last) is bool else truth("last", last)
     return last
 
 

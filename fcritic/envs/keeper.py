@@ -112,7 +112,7 @@ class Keeper:
             place = self.place(trouble.row)
             self.counts[place] += 1
             what = f"{self._where(trouble.row)}: {trouble.what}"
-            self.faults.append(Fault(*place, what, self._when(trouble.row)[0]))
+            self.faults.append(Fault(*place, what, self._time(trouble)[0]))
 
     def _renew(self, troubles: list[Trouble]) -> list[Trouble]:
         """New environments with episodes just begun in place of the troubled ones; returns new troubles."""
@@ -173,9 +173,15 @@ class Keeper:
         seed_index, env_index = self.place(row)
         return f"{self.group.names[row]} (seed index {seed_index}, environment {env_index})"
 
+    def _time(self, trouble: Trouble) -> tuple[int, int]:
+        """The step and the steps into the episode."""
+        step, length = self._when(trouble.row)
+        # The first observation after an episode's end comes with its last step, and belongs to the next.
+        return (step + 1, 0) if trouble.during == "reset" and length else (step, length)
+
     def fail(self, trouble: Trouble, times: int = 1) -> NoReturn:
         """Raises the fault that names the environment, the step and the field."""
-        step, length = self._when(trouble.row)
+        step, length = self._time(trouble)
         often = f", for the {times}rd time in a row" if times >= PATIENCE else ""
         at = f"at step {step}, {length} steps into its episode{often}"
         error = EnvironmentFault(f"{self._where(trouble.row)}: {trouble.what} {at}")
