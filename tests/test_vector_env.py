@@ -1,4 +1,5 @@
 import gymnasium
+from gymnasium.wrappers import NormalizeReward
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -141,7 +142,8 @@ def test_restore_continues_exactly(task, repeat):
 
 def test_environments_that_cannot_tell_their_state_begin_anew():
     def build():
-        return VectorEnv([[GymEnv(gymnasium.make("Pendulum-v1"), seed=0), GymEnv("Pendulum-v1", seed=1)]])
+        wrapped = lambda: NormalizeReward(gymnasium.make("Pendulum-v1"))
+        return VectorEnv([[GymEnv(wrapped(), seed=0), GymEnv(wrapped(), seed=1)]])
 
     vector = build()
     for act in actions(vector, 5):

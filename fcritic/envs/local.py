@@ -23,6 +23,8 @@ class LocalGroup(AbstractGroup):
         self._envs, self._build = envs, build
         self._watch = Watch(60.0) if watch is None else watch
         self._phase = "step"
+        self.proven = False
+        """Whether every environment has been used; before that, what cannot be used is no fault but refused."""
         self.spec = envs[0].spec
         if any(env.spec != self.spec for env in envs):
             raise ValueError("all environments must have the same sizes of observation and action")
@@ -52,16 +54,16 @@ class LocalGroup(AbstractGroup):
                 watch.begin(row)
                 try:
                     call(row)
-                except UsageError:
-                    raise
                 except (Exception, SystemExit, Hang) as error:
+                    if isinstance(error, UsageError) and not self.proven:
+                        raise
                     troubles.append(self._trouble(row, error))
         return troubles
 
     def _trouble(self, row: int, error: BaseException) -> Trouble:
         if isinstance(error, Hang):
             what = f"{self._phase} took longer than {self._watch.limit:g} s"
-        elif isinstance(error, WrongAnswer):
+        elif isinstance(error, WrongAnswer | UsageError):
             what = str(error)
         else:
             text = " ".join(str(error).split())[:500]
@@ -70,7 +72,9 @@ class LocalGroup(AbstractGroup):
 
     def reset(self, rows: Iterable[int]) -> list[Trouble]:
         """Begins an episode in each of the rows."""
-        return self._each(rows, self._reset)
+        troubles = self._each(rows, self._reset)
+        self.proven = self.proven or not troubles
+        return troubles
 
     def reseed(self, seeds: Mapping[int, int]) -> None:
         """Gives new seeds, by row; they hold from the next `reset` on."""

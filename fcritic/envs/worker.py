@@ -75,7 +75,7 @@ class Worker:
         except UsageError as error:
             self._channel.send({"usage": str(error)})
 
-    def _build(self, task: str, action_repeat: int, seeds: list[int]) -> None:
+    def _build(self, task: str, action_repeat: int, seeds: list[int], proven: bool) -> None:
         def build(seed: int) -> envs.AbstractEnv:
             return envs.make(task, seed=seed, action_repeat=action_repeat)
 
@@ -91,6 +91,7 @@ class Worker:
                 return
         self._watch.close()
         self._group = LocalGroup(built, build, self._watch)
+        self._group.proven = proven
         spec = self._group.spec
         self._channel.send({"spec": [spec.obs_dim, spec.act_dim], "names": self._group.names})
 

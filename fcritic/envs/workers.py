@@ -57,7 +57,8 @@ class WorkerGroup(AbstractGroup):
         """Starts processes and builds their environments, all at the same time."""
         for worker in workers:
             worker.start()
-        order = {"order": "build", "task": self._task, "action_repeat": self._action_repeat}
+        proven = self.spec is not None
+        order = {"order": "build", "task": self._task, "action_repeat": self._action_repeat, "proven": proven}
         replies, troubles = self._ask(workers, lambda w: (order | {"seeds": [seeds[row] for row in w.rows]}, None))
         if troubles:
             for worker in workers:
