@@ -139,10 +139,19 @@ def test_where_the_state_cannot_be_told_there_is_none(make_env):
     assert env.state() is None
 
 
-MUJOCO = (
-    "HalfCheetah Hopper Walker2d Ant Humanoid HumanoidStandup Swimmer Reacher Pusher InvertedPendulum "
-    "InvertedDoublePendulum"
-).split()
+MUJOCO = [
+    "HalfCheetah",
+    "Hopper",
+    "Walker2d",
+    "Ant",
+    "Humanoid",
+    "HumanoidStandup",
+    "Swimmer",
+    "Reacher",
+    "Pusher",
+    "InvertedPendulum",
+    "InvertedDoublePendulum",
+]
 KNOWN = ["Pendulum-v1", "MountainCarContinuous-v0", *(f"{name}-v5" for name in MUJOCO), "Ant-v4", "Humanoid-v4"]
 
 

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     import gymnasium
 
 _STATELESS = frozenset(
-    "OrderEnforcing PassiveEnvChecker FlattenObservation ReshapeObservation RescaleObservation DtypeObservation "
-    "FilterObservation TransformObservation ClipAction RescaleAction TransformAction ClipReward "
-    "TransformReward".split()
+    {
+        *("OrderEnforcing", "PassiveEnvChecker", "FlattenObservation", "ReshapeObservation", "RescaleObservation"),
+        *("DtypeObservation", "FilterObservation", "TransformObservation"),
+        *("ClipAction", "RescaleAction", "TransformAction", "ClipReward", "TransformReward"),
+    }
 )
 """Gymnasium's wrappers that remember nothing (of functions given to the Transform ones the same is expected)."""
+
+_CLASSIC = frozenset({"PendulumEnv", "Continuous_MountainCarEnv"})
 
 
 class AbstractStateKeeper(abc.ABC):
@@ -56,7 +60,10 @@ def find_state_keeper(env: "gymnasium.Env") -> AbstractStateKeeper | None:
         return None
     if hasattr(env, "get_state") and hasattr(env, "set_state"):
         return OwnMethods(env)
-    if module.startswith("gymnasium.envs.classic_control.") and name in ("PendulumEnv", "Continuous_MountainCarEnv"):
+    if module.startswith("gymnasium.envs.classic_control.") and name in (
+        "PendulumEnv",
+        "Continuous_MountainCarEnv",
+    ):
         return ClassicControl(env)
     if module.startswith("gymnasium.envs.mujoco.") and module[-3:] in ("_v4", "_v5"):
         return MuJoCo(env)

@@ -43,6 +43,11 @@ class WorkerProcess:
         """Whether there is a process to talk to."""
         return self._channel is not None
 
+    @property
+    def pid(self) -> int | None:
+        """The number of the process, where there is one."""
+        return None if self._process is None else self._process.pid
+
     def start(self) -> None:
         """Starts the process; it is ready when it answers."""
         self.kill()

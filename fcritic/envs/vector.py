@@ -141,7 +141,7 @@ class VectorEnv:
         }
         for row, own in enumerate(states):
             i, j = self._keeper.place(row)
-            state |= {f"env/{i}/{j}/{name}": value for name, value in (own or {}).items()}
+            state |= {f"env/{i}/{j}/{name}": own[name] for name in sorted(own or ())}
         return state
 
     def restore(self, state: EnvState) -> int:

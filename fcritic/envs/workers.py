@@ -84,7 +84,10 @@ class WorkerGroup(AbstractGroup):
         return troubles + [Trouble(row, "build", lost, lost=True) for row in sorted(rows)]
 
     def _ask(
-        self, workers: Iterable[WorkerProcess], question: Callable[[WorkerProcess], Message], limit: float = START_LIMIT
+        self,
+        workers: Iterable[WorkerProcess],
+        question: Callable[[WorkerProcess], Message],
+        limit: float = START_LIMIT,
     ) -> tuple[dict[WorkerProcess, tuple[dict, Any]], list[Trouble]]:
         """Asks all, then waits for all. Returns the answers of those that live and the troubles of all."""
         workers = list(workers)
@@ -162,6 +165,11 @@ class WorkerGroup(AbstractGroup):
         own = lambda worker: {row - worker.rows.start: states[row] for row in worker.rows if row in states}
         workers = [worker for worker in self._workers if own(worker)]
         return self._ask(workers, lambda worker: ({"order": "restore"}, pack_states(own(worker))))[1]
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The number of each process; None for one that is gone."""
+        return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
         """Ends all processes."""
