@@ -1,7 +1,8 @@
 """Environments that misbehave on request, as ``bad_envs:Walk-v0``, in this process or in a worker.
 
-The variable BAD_ENV says who does what: ``seed,step,what``. The one that was reset with that seed (or every one, for
-``*``) does it in that step of its life, or when it is reset after that. An environment that was rebuilt has another seed, so it is healthy.
+The variable BAD_ENV says who does what: ``seed,step,what``. The one that was reset with that seed (or every one,
+for ``*``) does it in that step of its life, or when it is reset after that. An environment that was rebuilt has
+another seed, so it is healthy.
 """
 
 import ctypes

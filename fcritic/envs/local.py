@@ -34,9 +34,8 @@ class LocalGroup(AbstractGroup):
     def step(self, actions: np.ndarray, rows: Iterable[int] | None = None) -> list[Trouble]:
         """Takes `actions` in all environments or only in `rows`; then begins what has ended."""
         actions = actions.copy()  # an environment may change or keep what it gets
-        return self._each(
-            range(len(self._envs)) if rows is None else rows, lambda row: self._step(row, actions[row])
-        )
+        rows = range(len(self._envs)) if rows is None else rows
+        return self._each(rows, lambda row: self._step(row, actions[row]))
 
     def _step(self, row: int, action: np.ndarray) -> None:
         self._phase = "step"

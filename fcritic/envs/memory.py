@@ -20,10 +20,10 @@ class SharedMemory:
     def __init__(self, workers: int):
         self._workers = workers
         if hasattr(os, "memfd_create"):
-            self._file = os.fdopen(os.memfd_create("fcritic"), "r+b", buffering=0)
+            self.descriptor = os.memfd_create("fcritic")
         else:
-            self._file = tempfile.TemporaryFile(buffering=0)
-        self.descriptor = self._file.fileno()
+            self.descriptor, path = tempfile.mkstemp(prefix="fcritic")
+            os.unlink(path)
         os.ftruncate(self.descriptor, workers * _PROGRESS)
         self._map = mmap.mmap(self.descriptor, 0)
 
@@ -40,7 +40,7 @@ class SharedMemory:
 
     def close(self) -> None:
         """Lets go of the file; arrays that are still in use keep their memory."""
-        self._file.close()
+        os.close(self.descriptor)
 
 
 def progress_of(memory: mmap.mmap, number: int) -> np.ndarray:
