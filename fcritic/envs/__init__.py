@@ -1,6 +1,7 @@
 """Environments by name: DeepMind Control (``cheetah-run``), probes (``probe-delay``), Gymnasium ids."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 import zlib
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.dmc import DMCEnv, dmc_tasks
 from fcritic.envs.gym import GymEnv, gym_tasks
+from fcritic.envs.gym_vector import GymVectorGroup
 from fcritic.envs.keeper import Fault, OnFault
 from fcritic.envs.local import LocalGroup
 from fcritic.envs.probes import ProbeEnv, probe_tasks
@@ -16,6 +18,9 @@ from fcritic.envs.watch import Watch
 from fcritic.envs.workers import WorkerGroup
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    import gymnasium
 
 __all__ = [
     "AbstractEnv",
@@ -29,6 +34,7 @@ __all__ = [
     "VectorEnv",
     "copy_seeds",
     "dmc_tasks",
+    "from_gym_vector",
     "gym_tasks",
     "make",
     "make_vector",
@@ -84,6 +90,21 @@ def make_vector(
         build = lambda seed: make(task, seed=seed, action_repeat=action_repeat)
         group = LocalGroup([build(seed) for seed in flat], build, Watch(timeout))
     return VectorEnv(group, numbers, on_fault)
+
+
+def from_gym_vector(
+    env: "gymnasium.vector.VectorEnv", *, seeds: Sequence[int], salt: str = "train", timeout: float = 60.0
+) -> VectorEnv:
+    """A Gymnasium vector environment as `VectorEnv`, in whichever mode it resets what is over.
+
+    Its sub-environments are shared out among `seeds` in order. Faults stop; on resume all begin an episode.
+    """
+    if not seeds or env.num_envs % len(seeds):
+        raise UsageError(f"{env.num_envs} sub-environments cannot be shared out among {len(seeds)} seeds")
+    numbers = copy_seeds(seeds, env.num_envs // len(seeds), salt)
+    group = GymVectorGroup(env, timeout)
+    group.reseed(dict(enumerate(number for row in numbers for number in row)))
+    return VectorEnv(group, numbers)
 
 
 def copy_seeds(seeds: Sequence[int], envs: int, salt: str) -> list[list[int]]:
