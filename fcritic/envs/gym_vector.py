@@ -2,7 +2,7 @@
 
 Gymnasium knows three ways, and a vector environment declares its own in ``metadata["autoreset_mode"]``:
 
-- same step: a finished episode's last observation is hidden in the infos, in its place stands the first of the next,
+- same step: the last observation of an episode is in the infos, and in its place stands the first of the next,
 - next step: the next call of `step` ignores the action for what is over and begins an episode instead,
 - disabled: what is over waits for a `reset` with a mask.
 
@@ -142,9 +142,7 @@ class GymVectorGroup(AbstractGroup):
     def restore(self, states: Mapping[int, EnvState]) -> list[Trouble]:
         """Never called with anything, as no states are told."""
         if states:
-            raise UsageError(
-                f"{self.names[0]}: a vector environment cannot be restored; resume the run as it began"
-            )
+            raise UsageError(f"{self.names[0]} is a vector environment and cannot be put back to a saved state")
         return []
 
     def close(self) -> None:

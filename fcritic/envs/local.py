@@ -91,8 +91,11 @@ class LocalGroup(AbstractGroup):
         if self._build is None:
             self._envs[row].reseed(seed)
             return
-        with contextlib.suppress(Exception, SystemExit):  # it is sick: closing it is a courtesy
+        # It is sick: closing it is a courtesy, and may fail in any way.
+        with contextlib.suppress(Exception, SystemExit, Hang), self._watch:
+            self._watch.begin(row)
             self._envs[row].close()
+        self._watch.begin(row)
         self._envs[row] = self._build(seed)
 
     def states(self) -> tuple[list[EnvState | None], list[Trouble]]:

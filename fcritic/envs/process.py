@@ -15,9 +15,14 @@ import numpy as np
 from fcritic.envs.channel import MESSAGE, STEP, Channel
 from fcritic.envs.memory import SharedMemory
 from fcritic.envs.watch import IDLE
+from fcritic.errors import UsageError
 
 GRACE = 1.0
 """Seconds that a worker has beyond the limit, to interrupt a slow environment by itself and lose no other."""
+
+
+STALL = 60.0
+"""Seconds without progress in the middle of a message after which the other side is taken for dead."""
 
 
 class Lost(Exception):
@@ -57,15 +62,21 @@ class WorkerProcess:
         in_main_thread = threading.current_thread() is threading.main_thread()
         words = (*descriptors, self._number, os.getpid(), int(in_main_thread), self._timeout)
         # Not this process's group: Ctrl-C is for the training, which asks its workers for their states then.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fcritic.envs.worker", *map(str, words)],
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # what environments print must not mix with what the training prints
-            pass_fds=descriptors,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        theirs.close()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "fcritic.envs.worker", *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # what environments print must not mix with what the training prints
+                pass_fds=descriptors,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        except OSError as error:
+            ours.close()
+            raise UsageError(f"cannot start a worker process ({error}); lower --env-processes") from error
+        finally:
+            theirs.close()
+        ours.settimeout(STALL)
         self._channel, self._busy = Channel(ours), False
         self._poll = select.poll()
         self._poll.register(ours.fileno(), select.POLLIN)
@@ -77,7 +88,7 @@ class WorkerProcess:
         if self._channel is None:
             return
         self._busy, self._sent_at = True, monotonic()
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, TimeoutError):
             if message is None:
                 self._channel.send_kind(STEP)
             else:
@@ -90,7 +101,7 @@ class WorkerProcess:
         self._wait(limit)
         try:
             answer = self._channel.receive() if self._channel.receive_kind() == MESSAGE else ({}, {})
-        except (EOFError, ConnectionError):
+        except (EOFError, ConnectionError, TimeoutError):
             row = self._row()
             raise Lost(row, self._bury()) from None
         self._busy = False
