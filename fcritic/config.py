@@ -63,9 +63,13 @@ class TrainConfig:
     """Frames between checkpoints; there is always one at the end."""
     keep: int = 2
     """Checkpoints kept."""
+    env_processes: int = 0
+    """Worker processes that the environments are spread over; 0: they run in the training's own process."""
+    env_timeout: float = 60.0
+    """Seconds that one environment may take for one step or reset before that is a fault."""
     on_fault: Literal["stop", "skip", "rollback"] = "stop"
-    """When an environment fails: end, give up its episode, or go back to the last checkpoint and draw other random
-    numbers. A training that diverges ends, or goes back with `rollback`."""
+    """When an environment fails: end; rebuild it and skip its episode; or go back to the last checkpoint, then on
+    with other random numbers. A training that diverges ends, or goes back with `rollback`."""
     value_limit: float = 100.0
     """A training has diverged when its mean value is so many times max|r|/(1-gamma), the most that the rewards
     seen allow (at least that of rewards of 1); 0: never."""
@@ -75,7 +79,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
         require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
-        require_at_least(0, warmup=self.warmup, seed=self.seed, value_limit=self.value_limit)
+        amounts = "warmup seed value_limit env_processes"
+        require_at_least(0, **{name: getattr(self, name) for name in amounts.split()})
+        require_at_least(0.1, env_timeout=self.env_timeout)
         _require_buildable(self)
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
@@ -104,6 +110,12 @@ class TrainConfig:
     def seed_numbers(self) -> list[int]:
         """The number of each seed."""
         return list(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """What `envs.make_vector` needs to know beside the task and the number of environments."""
+        where = {"processes": self.env_processes, "timeout": self.env_timeout, "on_fault": self.on_fault}
+        return {"seeds": self.seed_numbers, "action_repeat": self.action_repeat} | where
 
     @property
     def updates_per_frame(self) -> tuple[float, float]:

@@ -92,12 +92,14 @@ class Evaluator:
     def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
         config = self._config
         if self._vector is None:
-            self._vector = envs.make_vector(
-                config.task, seeds=config.seed_numbers, envs=actors, action_repeat=config.action_repeat, salt=salt
-            )
+            self._vector = envs.make_vector(config.task, envs=actors, salt=salt, **config.env_options)
         else:
             self._vector.restart(envs.copy_seeds(config.seed_numbers, actors, salt))
         return self._vector
+
+    def take_faults(self) -> list[envs.Fault]:
+        """The faults that were skipped since the last call."""
+        return [] if self._vector is None else self._vector.take_faults()
 
     def close(self) -> None:
         """Closes the environments."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcritic.config import TrainConfig
 from fcritic.console import TrainingConsole
-from fcritic.envs import Episode
+from fcritic.envs import Episode, Fault
 from fcritic.errors import CannotWrite
 from fcritic.evaluate import Evaluation
 from fcritic.logs import JSONLog, TensorBoardLog
@@ -35,6 +35,12 @@ class Reporter:
         told = lambda e: {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps}
         self.write(frame, "episode", [(e.seed_index, told(e)) for e in episodes])
         self.console.update(frame, rollout=float(np.mean([e.total_reward for e in episodes])))
+
+    def faults(self, frame: int, faults: list[Fault]) -> None:
+        """One row and one line for each fault of an environment that was skipped."""
+        self.write(frame, "fault", [(f.seed_index, {"env": f.env_index, "what": f.what}) for f in faults])
+        for fault in faults:
+            self.warn(f"{fault.what} at step {fault.step}; it was rebuilt and its episode is skipped")
 
     def losses(self, frame: int, means: Metrics, actor_updates: int) -> None:
         """One row per seed with what its updates reported on average."""

@@ -28,8 +28,9 @@ from fcritic.saving import (
 )
 from fcritic.stopping import Interrupted, StopSignal
 
-FREE_FIELDS = frozenset({"steps", "eval_every", "log_every", "save_every", "keep", "value_limit", "on_fault"})
-"""What may change when a run continues: how long it is, how often it is looked at, what ends it."""
+HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
+FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout"))
+"""What may change when a run continues: how long it is, how often it is looked at, what ends it, where it runs."""
 
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
@@ -61,17 +62,21 @@ class Training:
         self.config, self.directory = config, run
         self.console = TrainingConsole(config, 0, quiet)
         self.vector = self._environments()
-        require_room(config, self.vector.spec)
-        self.learning = learning_of(config, self.vector.spec)
         self.evaluator = Evaluator(config, config.eval_episodes)
-        self.checkpoints = Checkpoints(run, config, self.learning)
         self.stop = StopSignal()
         self._retries = 0
-        snapshot, faults = self.checkpoints.restore()
-        self.reporter = Reporter(config, run, self.console)
-        for fault in faults:
-            self.reporter.warn(fault)
-        self._adopt(snapshot)
+        try:
+            require_room(config, self.vector.spec)
+            self.learning = learning_of(config, self.vector.spec)
+            self.checkpoints = Checkpoints(run, config, self.learning)
+            snapshot, faults = self.checkpoints.restore()
+            self.reporter = Reporter(config, run, self.console)
+            for fault in faults:
+                self.reporter.warn(fault)
+            self._adopt(snapshot)
+        except BaseException:
+            self.vector.close()  # its processes would live on
+            raise
 
     @property
     def state(self) -> TrainState:
@@ -139,6 +144,8 @@ class Training:
         self.progress.iteration += 1
         if episodes:
             self.reporter.episodes(self.frame, episodes)
+        if faults := vector.take_faults():
+            self.reporter.faults(self.frame, faults)
 
     def _finite(self, actions: np.ndarray) -> np.ndarray:
         """The actions, unless a seed has diverged."""
@@ -226,10 +233,7 @@ class Training:
         self.reporter.write(self.frame, "rollback", [(0, {"why": str(fault), "rollbacks": rollbacks})])
 
     def _environments(self) -> envs.VectorEnv:
-        config = self.config
-        return envs.make_vector(
-            config.task, seeds=config.seed_numbers, envs=config.envs, action_repeat=config.action_repeat
-        )
+        return envs.make_vector(self.config.task, envs=self.config.envs, **self.config.env_options)
 
     def close(self) -> None:
         """Closes logs and environments."""

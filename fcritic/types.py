@@ -5,13 +5,24 @@ appear where they are needed. Formulas are written for one example and batched w
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxtyping import Array, Float, Shaped
 import numpy as np
 
-Metrics = dict[str, Float[Array, "..."]]
-"""Named numbers that an update reports."""
+if TYPE_CHECKING:
+    from jaxtyping import Array, Float, Shaped
+
+    Metrics = dict[str, Float[Array, "..."]]
+    """Named numbers that an update reports."""
+
+
+def __getattr__(name: str) -> Any:
+    # Processes that only run environments import this file, and importing JAX would cost each a second.
+    if name != "Metrics":
+        raise AttributeError(f"module 'fcritic.types' has no attribute '{name}'")
+    from jaxtyping import Array, Float
+
+    return dict[str, Float[Array, "..."]]
 
 
 class Transition(NamedTuple):
@@ -22,11 +33,11 @@ class Transition(NamedTuple):
     observation, never the first one of the next episode.
     """
 
-    obs: Shaped[Array | np.ndarray, "*axes obs"]
-    act: Shaped[Array | np.ndarray, "*axes act"]
-    reward: Shaped[Array | np.ndarray, "*axes"]
-    discount: Shaped[Array | np.ndarray, "*axes"]
-    next_obs: Shaped[Array | np.ndarray, "*axes obs"]
+    obs: "Shaped[Array | np.ndarray, '*axes obs']"
+    act: "Shaped[Array | np.ndarray, '*axes act']"
+    reward: "Shaped[Array | np.ndarray, '*axes']"
+    discount: "Shaped[Array | np.ndarray, '*axes']"
+    next_obs: "Shaped[Array | np.ndarray, '*axes obs']"
 
 
 @dataclasses.dataclass(frozen=True)

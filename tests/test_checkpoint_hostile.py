@@ -80,7 +80,7 @@ def test_names_and_links_cannot_lead_outside(tmp_path):
     os.mkfifo(forge(tmp_path / "pipe", good, group="other") / "agent.safetensors")
     forge(tmp_path / "pipe", good, group="other", groups={"agent": {"bytes": 0, "sha256": ""}})
     for name in ("linked", "folder link", "pipe"):
-        with pytest.raises(CheckpointError, match="is a link|not a plain file"):
+        with pytest.raises(CheckpointError, match=r"is a link|not a plain file"):
             checkpoint.load(tmp_path / name)
     for entry in ([], "text", {"bytes": 1}):
         with pytest.raises(CheckpointError):

@@ -1,8 +1,13 @@
+import sys
+from types import ModuleType
+
 import gymnasium
 from gymnasium import spaces
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from gymnasium.spaces.utils import flatten
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from fcritic import envs
 from fcritic.envs.gym import GymEnv
@@ -109,11 +114,73 @@ def test_dictionary_of_boxes_is_flattened_and_actions_rescaled():
     np.testing.assert_array_equal(inner.actions[3], [[2.0, 1.0]])
 
 
-@pytest.mark.parametrize("make_env", [lambda: Counter(), lambda: gymnasium.make("Pendulum-v1")])
-def test_without_own_methods_there_is_no_state(make_env):
+class Delayed(gymnasium.Wrapper):
+    """A wrapper that may remember anything."""
+
+
+class Heavier(PendulumEnv):
+    """Looks like Pendulum, and may have more in it."""
+
+
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        lambda: Counter(),
+        lambda: Delayed(gymnasium.make("Pendulum-v1")),
+        lambda: Heavier(),
+        lambda: gymnasium.wrappers.NormalizeObservation(gymnasium.make("Pendulum-v1")),
+        lambda: gymnasium.wrappers.FrameStackObservation(Savable(), 2),
+        lambda: gymnasium.wrappers.TimeLimit(gymnasium.make("Pendulum-v1"), 7),
+    ],
+)
+def test_where_the_state_cannot_be_told_there_is_none(make_env):
     env = GymEnv(make_env(), seed=0)
     env.reset()
     assert env.state() is None
+
+
+MUJOCO = [
+    "HalfCheetah",
+    "Hopper",
+    "Walker2d",
+    "Ant",
+    "Humanoid",
+    "HumanoidStandup",
+    "Swimmer",
+    "Reacher",
+    "Pusher",
+    "InvertedPendulum",
+    "InvertedDoublePendulum",
+]
+KNOWN = ["Pendulum-v1", "MountainCarContinuous-v0", *(f"{name}-v5" for name in MUJOCO), "Ant-v4", "Humanoid-v4"]
+
+
+@pytest.mark.filterwarnings("ignore:.*is out of date")
+@pytest.mark.parametrize("task", KNOWN)
+@pytest.mark.parametrize("at", [0, 1, 9])
+def test_known_environments_continue_exactly_across_the_end_of_an_episode(task, at, monkeypatch):
+    monkeypatch.setitem(sys.modules, "imageio", ModuleType("imageio"))  # for rendering only, and not required
+    env, other = (
+        GymEnv(gymnasium.make(task, max_episode_steps=14, disable_env_checker=True), seed=seed) for seed in (3, 4)
+    )
+    rng = np.random.default_rng(0)
+    env.reset()
+    for _ in range(at):
+        if env.step(rng.uniform(-1, 1, env.spec.act_dim)).last:
+            env.reset()
+    other.reset()
+    other.step(np.ones(env.spec.act_dim))
+    other.restore(safetensors.numpy.load(safetensors.numpy.save(env.state())))
+    ends = 0
+    for _ in range(32):
+        action = rng.uniform(-1, 1, env.spec.act_dim)
+        expected, step = env.step(action), other.step(action)
+        np.testing.assert_array_equal(step.obs, expected.obs)
+        assert step[1:] == expected[1:]
+        if step.last:
+            ends += 1
+            np.testing.assert_array_equal(other.reset(), env.reset())
+    assert ends >= 2
 
 
 def test_own_state_methods_are_used_and_the_time_limit_counts_on():
@@ -162,7 +229,7 @@ def test_first_observation_is_checked():
     missing = Counter()
     missing.observe = lambda: {"count": np.zeros(1)}
     for env, says in [
-        (wrong_size, "has 4 numbers.*has 3"),
+        (wrong_size, r"shape \(4,\), not \(3,\)"),
         (not_finite, "not finite"),
         (missing, "does not fit"),
     ]:

@@ -1,4 +1,5 @@
 import gymnasium
+from gymnasium.wrappers import NormalizeReward
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -65,8 +66,10 @@ def assert_same(one, other):
 @pytest.mark.parametrize("task, repeat", [("cartpole-swingup", 100), ("probe-terminate", 1), ("Pendulum-v1", 20)])
 def test_bookkeeping_equals_single_environments(task, repeat):
     make = {"seeds": [3, 5], "envs": 2, "action_repeat": repeat}
-    vector, singles = envs.make_vector(task, **make), envs.make_vector(task, **make)._envs
-    obs = np.array(vector.obs)  # the singles have been reset once by their own VectorEnv
+    vector = envs.make_vector(task, **make)
+    numbers = envs.copy_seeds(make["seeds"], make["envs"], "train")
+    singles = [[envs.make(task, seed=seed, action_repeat=repeat) for seed in row] for row in numbers]
+    obs = np.array([[env.reset() for env in row] for row in singles])
     total, length, fresh = np.zeros((2, 2)), np.zeros((2, 2), int), np.ones((2, 2), bool)
     ended = 0
     for act in actions(vector, 13):
@@ -139,7 +142,8 @@ def test_restore_continues_exactly(task, repeat):
 
 def test_environments_that_cannot_tell_their_state_begin_anew():
     def build():
-        return VectorEnv([[GymEnv(gymnasium.make("Pendulum-v1"), seed=0), GymEnv("Pendulum-v1", seed=1)]])
+        wrapped = lambda: NormalizeReward(gymnasium.make("Pendulum-v1"))
+        return VectorEnv([[GymEnv(wrapped(), seed=0), GymEnv(wrapped(), seed=1)]])
 
     vector = build()
     for act in actions(vector, 5):

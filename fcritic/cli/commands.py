@@ -103,9 +103,7 @@ def _config_of(run: "RunDirectory") -> TrainConfig:
         found = importlib.util.find_spec(module.partition(".")[0])
         places = [found.origin, *(found.submodule_search_locations or ())] if found else []
         if any(place and Path(place).resolve().is_relative_to(run.path.resolve()) for place in places):
-            raise UsageError(
-                f"{run.path} brings the code of its own task, {module}; move it out if you trust it"
-            )
+            raise UsageError(f"{run.path} brings the code of its own task, {module}; move it out if you trust it")
     return config
 
 

@@ -1,6 +1,7 @@
 """Environments by name: DeepMind Control (``cheetah-run``), probes (``probe-delay``), Gymnasium ids."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 import zlib
 
 import numpy as np
@@ -8,22 +9,32 @@ import numpy as np
 from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.dmc import DMCEnv, dmc_tasks
 from fcritic.envs.gym import GymEnv, gym_tasks
+from fcritic.envs.gym_vector import GymVectorGroup
+from fcritic.envs.keeper import Fault, OnFault
+from fcritic.envs.local import LocalGroup
 from fcritic.envs.probes import ProbeEnv, probe_tasks
 from fcritic.envs.vector import Episode, VectorEnv
+from fcritic.envs.watch import Watch
+from fcritic.envs.workers import WorkerGroup
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    import gymnasium
 
 __all__ = [
     "AbstractEnv",
     "DMCEnv",
     "EnvState",
     "Episode",
+    "Fault",
     "GymEnv",
     "ProbeEnv",
     "Step",
     "VectorEnv",
     "copy_seeds",
     "dmc_tasks",
+    "from_gym_vector",
     "gym_tasks",
     "make",
     "make_vector",
@@ -50,19 +61,50 @@ def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
 
 
 def make_vector(
-    task: str, *, seeds: Sequence[int], envs: int, action_repeat: int = 1, salt: str = "train"
+    task: str,
+    *,
+    seeds: Sequence[int],
+    envs: int,
+    action_repeat: int = 1,
+    salt: str = "train",
+    processes: int = 0,
+    timeout: float = 60.0,
+    on_fault: OnFault = "stop",
 ) -> VectorEnv:
     """`envs` copies of the task for each seed, all independent.
 
     A copy's random numbers depend on its seed, its index and `salt` alone: evaluation (another salt) never
-    sees the training episodes, and a seed is the same run whatever other seeds run beside it.
+    sees the training episodes, and a seed is the same run whatever other seeds run beside it. Nor does it
+    matter in how many worker `processes` (0: in this one) the copies run. `timeout` is in seconds, for one
+    step or reset of one environment.
     """
     if not seeds or envs < 1:
         raise UsageError(f"at least one seed and one environment are needed, not {len(seeds)} and {envs}")
     if min(seeds) < 0:
         raise UsageError(f"seeds must not be negative, as {min(seeds)} is")
     numbers = copy_seeds(seeds, envs, salt)
-    return VectorEnv([[make(task, seed=seed, action_repeat=action_repeat) for seed in row] for row in numbers])
+    flat = [number for row in numbers for number in row]
+    if processes:
+        group = WorkerGroup(task, seeds=flat, action_repeat=action_repeat, processes=processes, timeout=timeout)
+    else:
+        build = lambda seed: make(task, seed=seed, action_repeat=action_repeat)
+        group = LocalGroup([build(seed) for seed in flat], build, Watch(timeout))
+    return VectorEnv(group, numbers, on_fault)
+
+
+def from_gym_vector(
+    env: "gymnasium.vector.VectorEnv", *, seeds: Sequence[int], salt: str = "train", timeout: float = 60.0
+) -> VectorEnv:
+    """A Gymnasium vector environment as `VectorEnv`, in whichever mode it resets what is over.
+
+    Its sub-environments are shared out among `seeds` in order. Faults stop; on resume all begin an episode.
+    """
+    if not seeds or env.num_envs % len(seeds):
+        raise UsageError(f"{env.num_envs} sub-environments cannot be shared out among {len(seeds)} seeds")
+    numbers = copy_seeds(seeds, env.num_envs // len(seeds), salt)
+    group = GymVectorGroup(env, timeout)
+    group.reseed(dict(enumerate(number for row in numbers for number in row)))
+    return VectorEnv(group, numbers)
 
 
 def copy_seeds(seeds: Sequence[int], envs: int, salt: str) -> list[list[int]]:

@@ -1,12 +1,19 @@
 """Many copies of a task in lock-step: one row per seed, each seed with its own environments."""
 
-from typing import NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from fcritic.envs.answers import describe
 from fcritic.envs.base import AbstractEnv, EnvState
-from fcritic.errors import EnvironmentFault, UsageError
+from fcritic.envs.group import AbstractGroup, Trouble
+from fcritic.envs.keeper import Fault, Keeper, OnFault
+from fcritic.envs.local import LocalGroup
+from fcritic.errors import UsageError
 from fcritic.types import Transition
+
+Rows = Sequence[Sequence[AbstractEnv]]
 
 
 class Episode(NamedTuple):
@@ -24,23 +31,31 @@ class VectorEnv:
     ``obs`` (seeds, envs, obs_dim) is what the next actions answer to, and ``fresh`` (seeds, envs) is True
     where that is the first observation of an episode. Arrays that have been handed out are never written
     again: a device may still be copying them.
+
+    A faulty environment raises `EnvironmentFault`. With ``on_fault="skip"`` it is rebuilt instead, begins an
+    episode, and the action is taken again from there, so a transition is always a true one; what happened is
+    told by `take_faults`. `seeds` are the numbers that the copies were built with; a group needs them.
     """
 
-    def __init__(self, envs: list[list[AbstractEnv]]):
-        if not envs or not envs[0] or any(len(row) != len(envs[0]) for row in envs):
-            raise ValueError("envs must be a list of rows of equal length, at least one by one")
-        self._envs = envs
-        self.spec = envs[0][0].spec
-        if any(env.spec != self.spec for row in envs for env in row):
-            raise ValueError("all environments must have the same sizes of observation and action")
-        self.shape = (len(envs), len(envs[0]))
-        self._begin_all()
+    def __init__(self, envs: Rows | AbstractGroup, seeds: Sequence[Sequence[int]] = (), on_fault: OnFault = "stop"):
+        if isinstance(envs, AbstractGroup):
+            self._group = envs
+        else:
+            if not envs or not envs[0] or any(len(row) != len(envs[0]) for row in envs):
+                raise ValueError("envs must be a list of rows of equal length, at least one by one")
+            self._group = LocalGroup([env for row in envs for env in row])
+            seeds = seeds or [[0] * len(row) for row in envs]
+        self._keeper = Keeper(self._group, seeds, on_fault, self._when)
+        self.spec, self.shape = self._group.spec, self._keeper.seeds.shape
+        try:
+            self._begin_all()
+        except BaseException:
+            self.close()
+            raise
 
-    def restart(self, seeds: list[list[int]]) -> None:
+    def restart(self, seeds: Sequence[Sequence[int]]) -> None:
         """Begins all episodes anew, as if every copy had just been built with its seed."""
-        for env_row, seed_row in zip(self._envs, seeds, strict=True):
-            for env, seed in zip(env_row, seed_row, strict=True):
-                env.reseed(seed)
+        self._keeper.restart(seeds)
         self._begin_all()
 
     def _begin_all(self) -> None:
@@ -48,10 +63,9 @@ class VectorEnv:
         """Steps taken by each environment since the run began."""
         self._total_reward = np.zeros(self.shape)
         self._length = np.zeros(self.shape, np.int64)
-        self.obs = np.empty((*self.shape, self.spec.obs_dim), np.float32)
+        self._keeper.begin(range(self._length.size))
+        self.obs = self._group.board.first_obs.reshape(*self.shape, -1).copy()
         self.fresh = np.ones(self.shape, bool)
-        for place in np.ndindex(self.shape):
-            self._begin_episode(place, self.obs, self.fresh)
 
     def step(self, actions: np.ndarray) -> tuple[Transition, list[Episode]]:
         """Takes `actions` (seeds, envs, act_dim); finished environments begin their next episode at once.
@@ -59,72 +73,75 @@ class VectorEnv:
         The transition holds the true last observation of an episode, ``self.obs`` the first of the next.
         """
         act = np.array(actions, np.float32)
-        self._require_finite("action", act)
-        next_obs = np.empty_like(self.obs)
-        reward, discount = np.empty(self.shape), np.empty(self.shape, np.float32)
-        finished = []
-        for i, row in enumerate(self._envs):
-            for j, env in enumerate(row):
-                try:
-                    next_obs[i, j], reward[i, j], discount[i, j], last = env.step(act[i, j])
-                except Exception as error:
-                    self._fault((i, j), f"step raised {type(error).__name__}: {error}", error)
-                if last:
-                    finished.append((i, j))
-        self._require_finite("reward", reward)
-        self._require_finite("observation", next_obs)
-        transition = Transition(self.obs, act, reward.astype(np.float32), discount, next_obs)
+        self._require_finite(act)
+        started, cut = self._keeper.step(act.reshape(self._length.size, -1))
+        obs, board = self.obs, self._group.board
+        if started:
+            obs = obs.copy()
+            for row, first in started.items():
+                obs[self._begin_count(row)] = first
+        next_obs = board.next_obs.reshape(obs.shape).copy()
+        reward = board.reward.reshape(self.shape).copy()
+        discount = board.discount.reshape(self.shape).copy()
         self.steps += 1
         self._total_reward += reward
         self._length += 1
-        return transition, self._advance(next_obs, finished)
+        return Transition(obs, act, reward.astype(np.float32), discount, next_obs), self._advance(next_obs, cut)
 
-    def _advance(self, next_obs: np.ndarray, finished: list[tuple[int, int]]) -> list[Episode]:
-        """Makes `next_obs` the present, with a new episode wherever one has finished."""
-        self.fresh = np.zeros(self.shape, bool)
-        self.obs = next_obs.copy() if finished else next_obs
-        episodes = [Episode(*at, float(self._total_reward[at]), int(self._length[at])) for at in finished]
-        for place in finished:
-            self._begin_episode(place, self.obs, self.fresh)
+    def _advance(self, next_obs: np.ndarray, cut: set[int]) -> list[Episode]:
+        """Makes `next_obs` the present, with a new episode wherever one has finished or was lost."""
+        self.fresh, self.obs = np.zeros(self.shape, bool), next_obs
+        over = self._group.board.last
+        finished = np.flatnonzero(over).tolist()
+        if not finished and not cut:
+            return []
+        places = [self._keeper.place(row) for row in finished]
+        episodes = [Episode(*at, float(self._total_reward[at]), int(self._length[at])) for at in places]
+        self._show_first({*finished, *cut})
         return episodes
 
-    def _begin_episode(self, place: tuple[int, int], obs: np.ndarray, fresh: np.ndarray) -> None:
-        self._total_reward[place] = 0.0
-        self._length[place] = 0
-        try:
-            obs[place] = self._envs[place[0]][place[1]].reset()
-        except UsageError:
-            raise
-        except Exception as error:
-            self._fault(place, f"reset raised {type(error).__name__}: {error}", error)
-        if not np.isfinite(obs[place]).all():
-            self._fault(place, _describe("observation", obs[place]))
-        fresh[place] = True
+    def _show_first(self, rows: set[int]) -> None:
+        """Makes the first observations of these rows the present."""
+        self.obs, self.fresh = self.obs.copy(), self.fresh.copy()
+        for row in rows:
+            place = self._begin_count(row)
+            self.obs[place], self.fresh[place] = self._group.board.first_obs[row], True
 
-    def _require_finite(self, field: str, values: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0][:2])
-            self._fault(place, _describe(field, values[place]))
+    def _begin_count(self, row: int) -> tuple[int, int]:
+        place = self._keeper.place(row)
+        self._total_reward[place], self._length[place] = 0.0, 0
+        return place
 
-    def _fault(self, place: tuple[int, int], what: str, cause: Exception | None = None) -> NoReturn:
-        env = self._envs[place[0]][place[1]]
-        where = f"{env.name or type(env).__name__} (seed index {place[0]}, environment {place[1]})"
-        when = f"step {self.steps}, {int(self._length[place])} steps into its episode"
-        raise EnvironmentFault(f"{where}: {what} at {when}") from cause
+    def _when(self, row: int) -> tuple[int, int]:
+        return self.steps, int(self._length[self._keeper.place(row)])
+
+    def _require_finite(self, act: np.ndarray) -> None:
+        if not np.isfinite(act).all():
+            row = int(np.argmin(np.isfinite(act).all(axis=-1).ravel()))
+            self._keeper.fail(Trouble(row, "step", describe("action", act[self._keeper.place(row)])))
+
+    def take_faults(self) -> list[Fault]:
+        """The faults that were skipped since the last call."""
+        faults, self._keeper.faults = self._keeper.faults, []
+        return faults
 
     def state(self) -> EnvState:
         """Flat arrays for all copies; those of one environment are named ``env/<seed>/<env>/<name>``."""
+        states, lost = self._keeper.states()
+        if lost:
+            self._show_first(lost)
         state = {
             "steps": np.array(self.steps, np.int64),
             "obs": self.obs.copy(),
             "fresh": self.fresh.copy(),
             "total_reward": self._total_reward.copy(),
             "length": self._length.copy(),
+            "faults": self._keeper.counts.copy(),
+            "seeds": self._keeper.seeds.copy(),
         }
-        for i, j in np.ndindex(self.shape):
-            own = self._envs[i][j].state()
-            if own is not None:
-                state |= {f"env/{i}/{j}/{name}": value for name, value in own.items()}
+        for row, own in enumerate(states):
+            i, j = self._keeper.place(row)
+            state |= {f"env/{i}/{j}/{name}": own[name] for name in sorted(own or ())}
         return state
 
     def restore(self, state: EnvState) -> int:
@@ -138,32 +155,25 @@ class VectorEnv:
                 f"{self.obs.shape}; resume with the task, seeds and envs that the run began with"
             )
         self.steps = int(state["steps"])
-        obs, fresh = np.array(state["obs"], np.float32), np.array(state["fresh"], bool)
+        self.obs, self.fresh = np.array(state["obs"], np.float32), np.array(state["fresh"], bool)
         self._total_reward = np.array(state["total_reward"], np.float64)
         self._length = np.array(state["length"], np.int64)
-        restarted = 0
-        for i, j in np.ndindex(self.shape):
+        keeper = self._keeper
+        keeper.counts = np.array(state.get("faults", np.zeros_like(keeper.counts)), np.int64)
+        keeper.seeds = np.array(state.get("seeds", keeper.seeds), np.int64)
+        known, unknown = {}, {}
+        for row in range(self._length.size):
+            i, j = keeper.place(row)
             prefix = f"env/{i}/{j}/"
             own = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}
             if own:
-                self._envs[i][j].restore(own)
+                known[row] = own
             else:  # with numbers of its own, since its first episode would be played again otherwise
-                self._envs[i][j].reseed(int(np.random.SeedSequence([self.steps, i, j]).generate_state(1)[0]))
-                self._begin_episode((i, j), obs, fresh)
-                restarted += 1
-        self.obs, self.fresh = obs, fresh
-        return restarted
+                unknown[row] = int(np.random.SeedSequence([self.steps, i, j]).generate_state(1)[0])
+        begun = keeper.restore(known, unknown)
+        self._show_first(begun)
+        return len(begun)
 
     def close(self) -> None:
         """Closes every environment."""
-        for row in self._envs:
-            for env in row:
-                env.close()
-
-
-def _describe(field: str, values: np.ndarray) -> str:
-    """The first bad number of one environment's values: ``observation[3] is nan``."""
-    if np.ndim(values) == 0:
-        return f"{field} is {values}"
-    index = int(np.argmin(np.isfinite(values)))
-    return f"{field}[{index}] is {values[index]}"
+        self._group.close()

@@ -1,0 +1,122 @@
+"""Checks of what environments answer. A wrong type must not become a number by some conversion."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fcritic.envs.base import Step
+from fcritic.envs.group import Board, Trouble
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Rewards are stored in single precision, where larger ones would become infinite."""
+
+
+class WrongAnswer(TypeError):
+    """An answer of a wrong type or shape. The message names the field."""
+
+
+def numbers(field: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """`values` as an array, where they are real numbers of this shape."""
+    if type(values) is not np.ndarray:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:  # lists of different lengths
+            raise WrongAnswer(f"{field} is {_short(values)}, not an array of numbers") from error
+    else:
+        array = values
+    if array.dtype.kind not in "fiub":
+        raise WrongAnswer(f"{field} is {_short(values)}, not an array of numbers")
+    if array.shape != shape:
+        raise WrongAnswer(f"{field} has shape {array.shape}, not {shape}")
+    return array
+
+
+def number(field: str, value: Any) -> float:
+    """`value` as a float, where it is a real number."""
+    if type(value) is float:
+        return value
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if not (isinstance(value, int | float) or (kind and kind in "fiub" and np.ndim(value) == 0)):
+        raise WrongAnswer(f"{field} is {_short(value)}, not a number")
+    return float(value)
+
+
+def truth(field: str, value: Any) -> bool:
+    """`value` as a bool, where it is one."""
+    if value is True or value is False:
+        return value
+    if getattr(getattr(value, "dtype", None), "kind", "") != "b" or np.ndim(value) != 0:
+        raise WrongAnswer(f"{field} is {_short(value)}, not True or False")
+    return bool(value)
+
+
+def parts(what: str, answer: Any, names: str) -> tuple:
+    """`answer` where it is a tuple with as many parts as there are `names`."""
+    count = len(names.split())
+    if not isinstance(answer, tuple) or len(answer) != count:
+        got = f"{len(answer)} values" if isinstance(answer, tuple) else _short(answer)
+        raise WrongAnswer(f"{what} returned {got}, not ({', '.join(names.split())})")
+    return answer
+
+
+def write_step(board: Board, row: int, answer: Step) -> bool:
+    """Writes an answer on the board and returns whether its episode is over."""
+    if type(answer) is not Step:
+        parts("step", answer, "obs reward discount last")
+    obs, reward, discount, last = answer
+    into = board.next_obs[row]
+    into[:] = numbers("observation", obs, into.shape)
+    board.reward[row] = reward if type(reward) is float else number("reward", reward)
+    board.discount[row] = discount if type(discount) is float else number("discount", discount)
+    last = board.last[row] = last if type(last) is bool else truth("last", last)
+    return last
+
+
+def sound(board: Board) -> bool:
+    """Whether all rows have numbers that can be used; the quick question before `judge_step`."""
+    discount = board.discount
+    return bool(
+        np.isfinite(board.next_obs).all()
+        and (np.abs(board.reward) <= LARGEST).all()
+        and ((discount >= 0) & (discount <= 1)).all()
+        and (not board.last.any() or np.isfinite(board.first_obs).all())
+    )
+
+
+def judge_step(board: Board, rows: Iterable[int]) -> list[Trouble]:
+    """The rows whose last step has numbers that cannot be used."""
+    rows = np.fromiter(rows, np.intp)
+    reward, discount, obs = board.reward[rows], board.discount[rows], board.next_obs[rows]
+    finite = np.isfinite(obs).all(axis=1)
+    good = finite & (np.abs(reward) <= LARGEST) & (discount >= 0) & (discount <= 1)
+    found = []
+    for index in np.flatnonzero(~good):
+        if not finite[index]:
+            what = describe("observation", obs[index])
+        elif not abs(reward[index]) <= LARGEST:
+            what = f"reward is {reward[index]}"
+        else:
+            what = f"discount is {discount[index]}, not between 0 and 1"
+        found.append(Trouble(int(rows[index]), "step", what))
+    bad = {trouble.row for trouble in found}
+    return found + judge_first(board, (row for row in rows[board.last[rows]] if row not in bad))
+
+
+def judge_first(board: Board, rows: Iterable[int]) -> list[Trouble]:
+    """The rows whose first observation has numbers that cannot be used."""
+    rows = np.fromiter(rows, np.intp)
+    bad = rows[~np.isfinite(board.first_obs[rows]).all(axis=1)]
+    return [Trouble(int(row), "reset", describe("observation", board.first_obs[row])) for row in bad]
+
+
+def describe(field: str, values: np.ndarray) -> str:
+    """The first number that is not finite: ``observation[3] is nan``."""
+    index = int(np.argmin(np.isfinite(values)))
+    return f"{field}[{index}] is {values[index]}"
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return text if value is None else f"{text} ({type(value).__name__})"

@@ -1,0 +1,94 @@
+"""Gymnasium's spaces: which can be used, and the way between them and flat arrays."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcritic.envs.answers import WrongAnswer, numbers
+from fcritic.errors import UsageError
+from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    import gymnasium
+
+Flatten = Callable[[Any], np.ndarray]
+
+
+class Spaces:
+    """The spaces of one environment: actions in [-1, 1] are scaled to its bounds, observations are flattened."""
+
+    def __init__(self, name: str, observation_space: "gymnasium.Space", action_space: "gymnasium.Space"):
+        self._action_space = _checked_action_space(name, action_space)
+        _check_observation_space(name, observation_space)
+        self.observation_space = observation_space
+        self.flatten = _flattener(observation_space)
+        """Makes a new float32 array of an observation; raises `WrongAnswer` for what is not in the space."""
+        low, high = (np.asarray(bound, np.float64) for bound in (self._action_space.low, self._action_space.high))
+        self._half_range, self._centre = ((high - low) / 2).ravel(), ((high + low) / 2).ravel()
+        self.spec = EnvSpec(_size(observation_space), self._half_range.size)
+
+    def scale(self, action: np.ndarray) -> np.ndarray:
+        """An action as the environment wants it."""
+        scaled = np.minimum(np.maximum(action, -1.0), 1.0) * self._half_range + self._centre
+        space = self._action_space
+        scaled = scaled.astype(space.dtype).reshape(space.shape)
+        # Rounding may step over a bound by one unit, and some environments assert that it does not.
+        return np.minimum(np.maximum(scaled, space.low), space.high)
+
+
+def _checked_action_space(name: str, space: "gymnasium.Space") -> "gymnasium.spaces.Box":
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UsageError(
+            f"{name} has the actions {space}; choose a task with continuous ones (a Box of floats), "
+            "such as Pendulum-v1"
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise UsageError(
+            f"{name} has actions without finite bounds; wrap it in gymnasium.wrappers.TransformAction with a "
+            "bounded Box as its action space"
+        )
+    return space
+
+
+def _check_observation_space(name: str, space: "gymnasium.Space") -> None:
+    from gymnasium.spaces import Box, Dict, Tuple
+
+    if isinstance(space, Dict | Tuple):
+        for part in space.values() if isinstance(space, Dict) else space:
+            _check_observation_space(name, part)
+    elif not isinstance(space, Box):
+        raise UsageError(
+            f"{name} has the observation {space}, not a Box of numbers; wrap it in "
+            "gymnasium.wrappers.FlattenObservation or another wrapper that gives a Box"
+        )
+
+
+def _size(space: "gymnasium.Space") -> int:
+    from gymnasium.spaces.utils import flatdim
+
+    return flatdim(space)
+
+
+def _flattener(space: "gymnasium.Space", field: str = "observation") -> Flatten:
+    """The function from a space's observations to a new float32 array, in the order of Gymnasium's own."""
+    from gymnasium.spaces import Box, Dict
+
+    if isinstance(space, Box):
+        shape = space.shape
+        return lambda seen: np.array(numbers(field, seen, shape), np.float32).reshape(-1)
+    named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+    inner = {key: _flattener(part, f"{field}[{key!r}]") for key, part in named}
+    kind = dict if isinstance(space, Dict) else tuple | list
+
+    def flatten(seen: Any) -> np.ndarray:
+        if not isinstance(seen, kind) or len(seen) != len(inner):
+            raise WrongAnswer(f"{field} is a {type(seen).__name__} that does not fit its space {space}")
+        try:
+            return np.concatenate([part(seen[key]) for key, part in inner.items()])
+        except KeyError as error:
+            raise WrongAnswer(f"{field} lacks {error}, which its space has") from error
+
+    return flatten

@@ -1,0 +1,123 @@
+"""Environments in this process, one after the other. Worker processes use the same code for theirs."""
+
+from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import traceback
+
+import numpy as np
+
+from fcritic.envs.answers import WrongAnswer, numbers, write_step
+from fcritic.envs.base import AbstractEnv, EnvState
+from fcritic.envs.group import AbstractGroup, Board, Trouble
+from fcritic.envs.watch import Hang, Watch
+from fcritic.errors import UsageError
+
+Build = Callable[[int], AbstractEnv]
+"""Makes an environment from a seed."""
+
+
+class LocalGroup(AbstractGroup):
+    """Environments that share a process. Without `build`, sick ones can be reseeded but not replaced."""
+
+    def __init__(self, envs: list[AbstractEnv], build: Build | None = None, watch: Watch | None = None):
+        self._envs, self._build = envs, build
+        self._watch = Watch(60.0) if watch is None else watch
+        self._phase = "step"
+        self.proven = False
+        """Whether every environment has been used; before that, what cannot be used is no fault but refused."""
+        self.spec = envs[0].spec
+        if any(env.spec != self.spec for env in envs):
+            raise ValueError("all environments must have the same sizes of observation and action")
+        self.names = [env.name or type(env).__name__ for env in envs]
+        self.board = Board(len(envs), self.spec)
+
+    def step(self, actions: np.ndarray, rows: Iterable[int] | None = None) -> list[Trouble]:
+        """Takes `actions` in all environments or only in `rows`; then begins what has ended."""
+        actions = actions.copy()  # an environment may change or keep what it gets
+        rows = range(len(self._envs)) if rows is None else rows
+        return self._each(rows, lambda row: self._step(row, actions[row]))
+
+    def _step(self, row: int, action: np.ndarray) -> None:
+        self._phase = "step"
+        if write_step(self.board, row, self._envs[row].step(action)):
+            self._watch.begin(row)
+            self._reset(row)
+
+    def _reset(self, row: int) -> None:
+        self._phase = "reset"
+        self.board.first_obs[row] = numbers("observation", self._envs[row].reset(), (self.spec.obs_dim,))
+
+    def _each(self, rows: Iterable[int], call: Callable[[int], None], limited: bool = True) -> list[Trouble]:
+        """Calls for every row and collects what goes wrong; the limit on time is for steps and resets."""
+        troubles, watch = [], self._watch
+        with watch if limited else contextlib.closing(watch):
+            for row in rows:
+                watch.begin(row)
+                try:
+                    call(row)
+                except (Exception, SystemExit, Hang) as error:
+                    if isinstance(error, UsageError) and not self.proven:
+                        raise
+                    troubles.append(self._trouble(row, error))
+        return troubles
+
+    def _trouble(self, row: int, error: BaseException) -> Trouble:
+        if isinstance(error, Hang):
+            what = f"{self._phase} took longer than {self._watch.limit:g} s"
+        elif isinstance(error, WrongAnswer | UsageError):
+            what = str(error)
+        else:
+            text = " ".join(str(error).split())[:500]
+            what = f"{self._phase} raised {type(error).__name__}{': ' if text else ''}{text}"
+        return Trouble(row, self._phase, what, trace="".join(traceback.format_exception(error)))
+
+    def reset(self, rows: Iterable[int]) -> list[Trouble]:
+        """Begins an episode in each of the rows."""
+        troubles = self._each(rows, self._reset)
+        self.proven = self.proven or not troubles
+        return troubles
+
+    def reseed(self, seeds: Mapping[int, int]) -> None:
+        """Gives new seeds, by row; they hold from the next `reset` on."""
+        for row, seed in seeds.items():
+            self._envs[row].reseed(seed)
+
+    def rebuild(self, seeds: Mapping[int, int]) -> list[Trouble]:
+        """Replaces environments by newly built ones, by row."""
+        return self._each(seeds, lambda row: self._rebuild(row, seeds[row]), limited=False)
+
+    def _rebuild(self, row: int, seed: int) -> None:
+        self._phase = "build"
+        if self._build is None:
+            self._envs[row].reseed(seed)
+            return
+        # It is sick: closing it is a courtesy, and may fail in any way.
+        with contextlib.suppress(Exception, SystemExit, Hang), self._watch:
+            self._watch.begin(row)
+            self._envs[row].close()
+        self._watch.begin(row)
+        self._envs[row] = self._build(seed)
+
+    def states(self) -> tuple[list[EnvState | None], list[Trouble]]:
+        """The state of every environment; None for those that cannot tell it."""
+        states: list[EnvState | None] = [None] * len(self._envs)
+
+        def ask(row: int) -> None:
+            self._phase = "state"
+            states[row] = self._envs[row].state()
+
+        return states, self._each(range(len(states)), ask, limited=False)
+
+    def restore(self, states: Mapping[int, EnvState]) -> list[Trouble]:
+        """Puts environments back to saved states, by row."""
+
+        def put_back(row: int) -> None:
+            self._phase = "restore"
+            self._envs[row].restore(states[row])
+
+        return self._each(states, put_back, limited=False)
+
+    def close(self) -> None:
+        """Closes every environment."""
+        for env in self._envs:
+            env.close()
