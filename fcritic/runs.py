@@ -17,7 +17,7 @@ import weakref
 
 from fcritic.disk import read_json, replace_file
 from fcritic.errors import UsageError, cannot_write, did_you_mean
-from fcritic.retention import latest, sweep
+from fcritic.retention import latest, newest_first, sweep
 from fcritic.versions import versions
 
 CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
@@ -107,6 +107,10 @@ class RunDirectory:
     def latest_checkpoint(self) -> Path | None:
         """The newest whole checkpoint, or none; damaged ones are named in a warning."""
         return latest(self.checkpoints)
+
+    def newest_frame(self) -> int:
+        """The frame of the newest checkpoint, whole or not; 0 where there is none."""
+        return max((int(path.name.removeprefix("step-")) for path in newest_first(self.checkpoints)), default=0)
 
     def version_changes(self) -> list[str]:
         """What differs from when the run began, as ``jax 0.10.2 -> 0.11.0``; results may differ with it."""

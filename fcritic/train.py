@@ -49,8 +49,7 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
 
 
 def _refuse_shorter(config: TrainConfig, out: Path) -> None:
-    newest = RunDirectory(out).latest_checkpoint()
-    frame = 0 if newest is None else int(newest.name.removeprefix("step-"))
+    frame = RunDirectory(out).newest_frame()
     if frame > config.iterations * config.frames_per_iteration:
         raise UsageError(f"{out} is already at frame {frame:,}; --steps {config.steps} would cut it short")
 

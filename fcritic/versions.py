@@ -1,6 +1,7 @@
 """With what a run was made: versions of packages, the device, the commit of these sources."""
 
 import importlib.metadata
+import os
 from pathlib import Path
 import platform
 import subprocess
@@ -22,7 +23,23 @@ def versions() -> dict[str, str | None]:
         found["device"] = jax.devices()[0].device_kind
     except RuntimeError:  # a broken accelerator is for the training to report
         found["device"] = None
+    found["cpu"] = _cpu()
+    found["xla_flags"] = os.environ.get("XLA_FLAGS") or None
+    found["matmul_precision"] = jax.config.jax_default_matmul_precision
     return found | {"git": _git_hash()}
+
+
+def _cpu() -> str | None:
+    """The kind of CPU and its widest instructions: with others, sums are added in another order."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return platform.processor() or None
+    facts = dict(line.partition(":")[::2] for line in reversed(lines) if ":" in line)
+    facts = {name.strip(): value.strip() for name, value in facts.items()}
+    flags = set(facts.get("flags", facts.get("Features", "")).split())
+    widest = next((flag for flag in ("avx512f", "avx2", "avx", "asimd") if flag in flags), "")
+    return f"{facts.get('model name', platform.machine())} {widest}".strip()
 
 
 def _git_hash() -> str | None:

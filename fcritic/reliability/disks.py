@@ -54,7 +54,7 @@ class FailingDisk:
             yield
 
 
-def check(most: int, say: Callable[[str], None]) -> dict:
+def check(most: int, say: Callable[[str], None], kinds: tuple[str, ...] = tuple(FAULTS)) -> dict:
     """Every fault at every call (at most `most` of them, evenly spread), for ever and once."""
     config = small_config("td3")
     outcomes: dict[str, dict[str, int]] = {}
@@ -63,13 +63,13 @@ def check(most: int, say: Callable[[str], None]) -> dict:
         train_until(config, folder / "whole", config.iterations)
         expected = fingerprint(folder / "whole")
         calls = _attack(config, folder / "count", FailingDisk(10**9, 0, once=True))["calls"]
-        for kind, number in FAULTS.items():
+        for kind in kinds:
             for once in (False, True):
                 label = f"{kind}, {'once' if once else 'until mended'}"
                 counts = outcomes.setdefault(label, {"intact": 0, "same_end": 0, "of": 0})
                 for first in sorted({round(1 + step * (calls - 1) / max(most - 1, 1)) for step in range(most)}):
                     path = folder / f"{kind}-{once}-{first}"
-                    result = _attack(config, path, FailingDisk(first, number, once))
+                    result = _attack(config, path, FailingDisk(first, FAULTS[kind], once))
                     counts["intact"] += result["intact"]
                     counts["same_end"] += fingerprint(path) == expected
                     counts["of"] += 1

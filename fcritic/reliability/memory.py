@@ -22,7 +22,7 @@ def check(trainings: int, say: Callable[[str], None], iterations: int = 20_000) 
 
 
 def _many(trainings: int, say: Callable[[str], None]) -> dict:
-    config = dataclasses.replace(small_config("td3"), steps=2400, save_every=800)
+    config = dataclasses.replace(small_config("td3"), steps=1200, save_every=800)
     sizes = []
     with tempfile.TemporaryDirectory() as name:
         for number in range(trainings):
