@@ -41,7 +41,8 @@ def test_a_new_run_records_what_was_asked_and_with_what(tmp_path):
         assert run.config == json.loads(json.dumps(CONFIG))
         assert run.config["agent"]["hidden"] == [256, 256]
         found = json.loads((run.path / "versions.json").read_text())
-        assert {*versions.PACKAGES, "python", "platform", "device", "git"} == set(found)
+        machine = {"platform", "device", "cpu", "xla_flags", "matmul_precision"}
+        assert {*versions.PACKAGES, "python", "git", *machine} == set(found)
         assert found["jax"] and found["numpy"] == np.__version__ and found["device"]
         assert run.metrics_path.parent == run.checkpoints.parent == run.path
         assert run.checkpoint_path(5).name == "step-000000000005"
