@@ -25,7 +25,7 @@ def config(tiny):
     """Two seeds with two environments each on a real task, a few dozen updates long."""
     return TrainConfig(
         agent=tiny,
-        task="pendulum-swingup",
+        task="acrobot-swingup",
         action_repeat=20,  # episodes of 50 steps, so that several end
         envs=2,
         seeds=2,
@@ -132,7 +132,7 @@ def test_mean_and_best_actor_by_hand():
 
 def test_an_unusable_task_leaves_nothing_behind(config, tmp_path):
     with pytest.raises(UsageError, match="did you mean"):
-        train(dataclasses.replace(config, task="pendulm-swingup"), tmp_path / "run", quiet=True)
+        train(dataclasses.replace(config, task="acrobat-swingup"), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 

@@ -15,7 +15,7 @@ from fcritic.runs import RunDirectory
 
 SAVE_EVERY, FRAMES_PER_ITERATION = 80, 40
 SMALL = (
-    "--recipe td3 --task pendulum-swingup --action-repeat 20 --envs 2 --seeds 2 --warmup 400 --replay 200 "
+    "--recipe td3 --task acrobot-swingup --action-repeat 20 --envs 2 --seeds 2 --warmup 400 --replay 200 "
     "--batch-size 8 --actor-hidden 8 --critic-hidden 8 --eval-every 2000 --keep 2 "
     f"--log-every 1 --save-every {SAVE_EVERY}"
 ).split()

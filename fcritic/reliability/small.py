@@ -36,7 +36,7 @@ def small_config(recipe: str) -> TrainConfig:
     return TrainConfig(
         agent=agent,
         recipe=recipe,
-        task="pendulum-swingup",
+        task="acrobot-swingup",
         action_repeat=20,
         envs=2,
         seeds=2,
@@ -44,7 +44,7 @@ def small_config(recipe: str) -> TrainConfig:
         steps=4800,  # 120 iterations of 40 frames
         warmup=800,
         replay=60,
-        eval_every=2000,
+        eval_every=2400,
         log_every=400,
         save_every=2400,
     )
