@@ -20,7 +20,6 @@ from fcritic import envs
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
 from fcritic.errors import EnvironmentFault, UsageError
-from fcritic.logs import read_rows
 from fcritic.train import FREE_FIELDS, train
 
 __all__ = ["plan"]
@@ -179,7 +178,8 @@ def test_a_dead_worker_is_replaced_and_costs_its_environments_an_episode(what, m
 
 @pytest.mark.parametrize("when", ["before a step", "before a save"])
 def test_a_killed_worker_is_replaced_within_five_seconds(when, make):
-    vector = make("cheetah-run", processes=2, on_fault="skip", seeds=(0,))
+    task = "cheetah-run" if when == "before a step" else TASK
+    vector = make(task, processes=2, on_fault="skip", seeds=(0,))
     acts = random_actions(vector, 3)
     vector.step(acts[0])
     os.kill(pids(vector)[1], signal.SIGKILL)
@@ -187,16 +187,15 @@ def test_a_killed_worker_is_replaced_within_five_seconds(when, make):
     if when == "before a save":
         state = vector.state()
         np.testing.assert_array_equal(vector.fresh, [[False, True]])
-        other = make("cheetah-run", seeds=(0,))
+        other = make(task, seeds=(0,))
         assert other.restore(state) == 0
-        assert_one = other.step(acts[1])[0]
-        np.testing.assert_array_equal(assert_one.next_obs, vector.step(acts[1])[0].next_obs)
+        np.testing.assert_array_equal(other.step(acts[1])[0].next_obs, vector.step(acts[1])[0].next_obs)
     else:
         transition, episodes = vector.step(acts[1])
         assert np.isfinite(transition.next_obs).all() and not episodes
     assert time.monotonic() - begun < 5.0
     (fault,) = vector.take_faults()
-    assert fault[:3] == (0, 1, "cheetah-run (seed index 0, environment 1): its process was killed by SIGKILL")
+    assert fault[:3] == (0, 1, f"{task} (seed index 0, environment 1): its process was killed by SIGKILL")
 
 
 def test_killing_stops_the_run_unless_it_is_told_to_skip(make):
@@ -276,15 +275,13 @@ def test_a_training_may_change_between_modes(config, tmp_path):  # noqa: F811
     """Bit for bit the same run, evaluations included."""
     assert {"env_processes", "env_timeout", "on_fault"} <= FREE_FIELDS
     agent = dataclasses.replace(find_recipe("sac"), **BASELINES)
-    config = dataclasses.replace(config, agent=agent, steps=2400, eval_every=800)
+    config = dataclasses.replace(config, agent=agent, steps=2000, eval_every=800)
     whole = train(config, tmp_path / "whole", quiet=True)
     spread = dataclasses.replace(config, env_processes=2, on_fault="skip", env_timeout=30.0)
-    stop_after(7, config, tmp_path / "parts")
-    train(dataclasses.replace(spread, steps=1600), tmp_path / "parts", quiet=True)
+    stop_after(30, spread, tmp_path / "parts")
     parts = train(config, tmp_path / "parts", quiet=True)
     expected, found = everything(whole), everything(parts)
     assert expected.keys() == found.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(array, found[name], err_msg=name)
-    rows = lambda run: [row for row in read_rows(run.metrics_path) if row["kind"] != "train"]
-    assert rows(whole) == rows(parts)  # a run that ends at 1600 frames writes its losses there
+    assert whole.metrics_path.read_bytes() == parts.metrics_path.read_bytes()
