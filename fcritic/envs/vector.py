@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcritic.envs.answers import describe, finite
+from fcritic.envs.answers import describe
 from fcritic.envs.base import AbstractEnv, EnvState
 from fcritic.envs.group import AbstractGroup, Trouble
 from fcritic.envs.keeper import Fault, Keeper, OnFault
@@ -116,7 +116,7 @@ class VectorEnv:
         return self.steps, int(self._length[self._keeper.place(row)])
 
     def _require_finite(self, act: np.ndarray) -> None:
-        if not finite(act) and not np.isfinite(act).all():
+        if not np.isfinite(act).all():
             row = int(np.argmin(np.isfinite(act).all(axis=-1).ravel()))
             self._keeper.fail(Trouble(row, "step", describe("action", act[self._keeper.place(row)])))
 
