@@ -1,7 +1,6 @@
 """Environments in worker processes: the same numbers, and processes that hang, die or are killed for real."""
 
 import dataclasses
-import gc
 import os
 from pathlib import Path
 import signal
@@ -220,7 +219,6 @@ def test_closing_and_forgetting_end_the_processes(make):
     numbers = [*pids(closed), *pids(forgotten)]
     closed.close()
     del forgotten
-    gc.collect()
     assert all(gone(pid, 2.0) for pid in numbers)
 
 
