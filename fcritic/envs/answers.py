@@ -34,10 +34,10 @@ def numbers(field: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def number(field: str, value: Any) -> float:
     """`value` as a float, where it is a real number."""
-    if type(value) is float:
-        return value
+    if isinstance(value, float):  # also NumPy's float64
+        return float(value)
     kind = getattr(getattr(value, "dtype", None), "kind", "")
-    if not (isinstance(value, int | float) or (kind and kind in "fiub" and np.ndim(value) == 0)):
+    if not (isinstance(value, int) or (kind and kind in "fiub" and np.ndim(value) == 0)):
         raise WrongAnswer(f"{field} is {_short(value)}, not a number")
     return float(value)
 
@@ -51,35 +51,35 @@ def truth(field: str, value: Any) -> bool:
     return bool(value)
 
 
-def parts(what: str, answer: Any, names: str) -> tuple:
+def parts(what: str, answer: Any, names: tuple[str, ...]) -> tuple:
     """`answer` where it is a tuple with as many parts as there are `names`."""
-    count = len(names.split())
-    if not isinstance(answer, tuple) or len(answer) != count:
+    if not isinstance(answer, tuple) or len(answer) != len(names):
         got = f"{len(answer)} values" if isinstance(answer, tuple) else _short(answer)
-        raise WrongAnswer(f"{what} returned {got}, not ({', '.join(names.split())})")
+        raise WrongAnswer(f"{what} returned {got}, not ({', '.join(names)})")
     return answer
 
 
 def write_step(board: Board, row: int, answer: Step) -> bool:
     """Writes an answer on the board and returns whether its episode is over."""
     if type(answer) is not Step:
-        parts("step", answer, "obs reward discount last")
+        parts("step", answer, Step._fields)
     obs, reward, discount, last = answer
     into = board.next_obs[row]
     into[:] = numbers("observation", obs, into.shape)
     board.reward[row] = reward if type(reward) is float else number("reward", reward)
-    board.discount[row] = discount if type(discount) is float else number("discount", discount)
+    discount = number("discount", discount)
+    if not 0.0 <= discount <= 1.0:
+        raise WrongAnswer(f"discount is {discount}, not between 0 and 1")
+    board.discount[row] = discount
     last = board.last[row] = last if type(last) is bool else truth("last", last)
     return last
 
 
 def sound(board: Board) -> bool:
-    """Whether all rows have numbers that can be used; the quick question before `judge_step`."""
-    discount = board.discount
+    """Whether all rows have numbers that can be used; where not, `judge_step` looks closer."""
     return bool(
         np.isfinite(board.next_obs).all()
         and (np.abs(board.reward) <= LARGEST).all()
-        and ((discount >= 0) & (discount <= 1)).all()
         and (not board.last.any() or np.isfinite(board.first_obs).all())
     )
 
@@ -87,17 +87,11 @@ def sound(board: Board) -> bool:
 def judge_step(board: Board, rows: Iterable[int]) -> list[Trouble]:
     """The rows whose last step has numbers that cannot be used."""
     rows = np.fromiter(rows, np.intp)
-    reward, discount, obs = board.reward[rows], board.discount[rows], board.next_obs[rows]
-    finite = np.isfinite(obs).all(axis=1)
-    good = finite & (np.abs(reward) <= LARGEST) & (discount >= 0) & (discount <= 1)
+    reward, obs = board.reward[rows], board.next_obs[rows]
+    seen = np.isfinite(obs).all(axis=1)
     found = []
-    for index in np.flatnonzero(~good):
-        if not finite[index]:
-            what = describe("observation", obs[index])
-        elif not abs(reward[index]) <= LARGEST:
-            what = f"reward is {reward[index]}"
-        else:
-            what = f"discount is {discount[index]}, not between 0 and 1"
+    for index in np.flatnonzero(~(seen & (np.abs(reward) <= LARGEST))):
+        what = f"reward is {reward[index]}" if seen[index] else describe("observation", obs[index])
         found.append(Trouble(int(rows[index]), "step", what))
     bad = {trouble.row for trouble in found}
     return found + judge_first(board, (row for row in rows[board.last[rows]] if row not in bad))

@@ -16,6 +16,9 @@ from fcritic.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import gymnasium
 
+ANSWER = ("observation", "reward", "terminated", "truncated", "info")
+"""What a step returns."""
+
 
 class GymEnv(AbstractEnv):
     """A Gymnasium environment, given as an id (``"Pendulum-v1"``, ``"package:Name-v0"``) or as an object.
@@ -47,7 +50,7 @@ class GymEnv(AbstractEnv):
     def reset(self) -> np.ndarray:
         """Begins an episode; the first one sets the seed and checks the observation."""
         seed, self._seed = self._seed, None  # later episodes continue the random generator
-        observation, _ = parts("reset", self._env.reset(seed=seed), "observation info")
+        observation, _ = parts("reset", self._env.reset(seed=seed), ("observation", "info"))
         if self._keeper is not None:
             self._keeper.after_reset()
         return self._spaces.flatten(observation) if seed is None else self._checked_first(observation)
@@ -75,10 +78,7 @@ class GymEnv(AbstractEnv):
         for _ in range(self._action_repeat):
             if self._keeper is not None:
                 self._keeper.before_step()
-            answer = self._env.step(scaled)
-            observation, reward, terminated, truncated, _ = parts(
-                "step", answer, "observation reward terminated truncated info"
-            )
+            observation, reward, terminated, truncated, _ = parts("step", self._env.step(scaled), ANSWER)
             total += number("reward", reward)
             terminated = truth("terminated", terminated)
             last = truth("truncated", truncated) or terminated

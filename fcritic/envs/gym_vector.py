@@ -24,6 +24,9 @@ from fcritic.errors import UsageError
 if TYPE_CHECKING:
     import gymnasium
 
+ANSWER = ("observations", "rewards", "terminations", "truncations", "infos")
+"""What a step returns."""
+
 
 class GymVectorGroup(AbstractGroup):
     """The sub-environments of a ``gymnasium.vector.VectorEnv``, in step and with every transition true.
@@ -51,8 +54,7 @@ class GymVectorGroup(AbstractGroup):
             with self._watch as watch:
                 watch.begin(0)
                 answer = self._env.step(scaled)
-            names = "observations rewards terminations truncations infos"
-            observations, rewards, terminated, truncated, infos = parts("step", answer, names)
+            observations, rewards, terminated, truncated, infos = parts("step", answer, ANSWER)
             count = (len(self.names),)
             terminated = _flags("terminations", terminated, count)
             self.board.reward[:] = numbers("reward", rewards, count)
@@ -98,7 +100,7 @@ class GymVectorGroup(AbstractGroup):
             with self._watch as watch:
                 watch.begin(0)
                 answer = self._env.reset(seed=seeds, options=options)
-            observations, _ = parts("reset", answer, "observations infos")
+            observations, _ = parts("reset", answer, ("observations", "infos"))
         except (Exception, SystemExit, Hang) as error:
             return self._all("reset", error)
         return self._write(self.board.first_obs, "reset", observations, np.flatnonzero(mask)) + (

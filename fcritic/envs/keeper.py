@@ -1,7 +1,7 @@
 """What is done about environments that break their promise: stop, or replace them and go on."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -32,22 +32,19 @@ class Keeper:
     """A group of shape (seeds, envs) in which every call succeeds for all environments, or raises.
 
     It raises `EnvironmentFault` at the first trouble, unless `on_fault` is ``skip``: then sick environments
-    are rebuilt with new seeds, until one has failed `PATIENCE` times in a row. `when` tells the step and the
-    steps into the episode of a row, for messages.
+    are rebuilt with new seeds, until one has failed `PATIENCE` times in a row.
     """
 
-    def __init__(
-        self,
-        group: AbstractGroup,
-        seeds: Sequence[Sequence[int]],
-        on_fault: OnFault,
-        when: Callable[[int], tuple[int, int]],
-    ):
-        self.group, self._on_fault, self._when = group, on_fault, when
+    def __init__(self, group: AbstractGroup, seeds: Sequence[Sequence[int]], on_fault: OnFault):
+        self.group, self._on_fault = group, on_fault
         self.seeds = np.array(seeds, np.int64)
         """What the copies were built with, (seeds, envs)."""
         self.counts = np.zeros(self.seeds.shape, np.int64)
         """Faults of each environment so far."""
+        self.steps = 0
+        """Steps taken by each environment; it is the vector that counts, and messages tell it."""
+        self.length = np.zeros(self.seeds.shape, np.int64)
+        """Steps into the present episode of each environment; counted by the vector, too."""
         self.faults: list[Fault] = []
         self._sick: set[int] = set()  # rows that raised and were not rebuilt
 
@@ -175,7 +172,7 @@ class Keeper:
 
     def _time(self, trouble: Trouble) -> tuple[int, int]:
         """The step and the steps into the episode."""
-        step, length = self._when(trouble.row)
+        step, length = self.steps, int(self.length[self.place(trouble.row)])
         # The first observation after an episode's end comes with its last step, and belongs to the next.
         return (step + 1, 0) if trouble.during == "reset" and length else (step, length)
 

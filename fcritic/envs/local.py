@@ -52,14 +52,23 @@ class LocalGroup(AbstractGroup):
         troubles, watch = [], self._watch
         with watch if limited else contextlib.closing(watch):
             for row in rows:
-                watch.begin(row)
                 try:
-                    call(row)
-                except (Exception, SystemExit, Hang) as error:
-                    if isinstance(error, UsageError) and not self.proven:
-                        raise
-                    troubles.append(self._trouble(row, error))
+                    trouble = self._one(row, call)
+                except Hang as late:  # rung just as the call had ended
+                    trouble = self._trouble(row, late)
+                if trouble is not None:
+                    troubles.append(trouble)
         return troubles
+
+    def _one(self, row: int, call: Callable[[int], None]) -> Trouble | None:
+        self._watch.begin(row)
+        try:
+            call(row)
+        except (Exception, SystemExit, Hang) as error:
+            if isinstance(error, UsageError) and not self.proven:
+                raise
+            return self._trouble(row, error)
+        return None
 
     def _trouble(self, row: int, error: BaseException) -> Trouble:
         if isinstance(error, Hang):

@@ -24,6 +24,9 @@ GRACE = 1.0
 STALL = 60.0
 """Seconds without progress in the middle of a message after which the other side is taken for dead."""
 
+NOTHING: tuple[dict, dict[str, np.ndarray]] = ({}, {})
+"""The answer that all is well."""
+
 
 class Lost(Exception):
     """The process is gone. `row` is the one that was being called, where that is known."""
@@ -100,7 +103,7 @@ class WorkerProcess:
             raise Lost(None, "its process is gone")
         self._wait(limit)
         try:
-            answer = self._channel.receive() if self._channel.receive_kind() == MESSAGE else ({}, {})
+            answer = self._channel.receive() if self._channel.receive_kind() == MESSAGE else NOTHING
         except (EOFError, ConnectionError, TimeoutError):
             row = self._row()
             raise Lost(row, self._bury()) from None

@@ -45,7 +45,7 @@ class VectorEnv:
                 raise ValueError("envs must be a list of rows of equal length, at least one by one")
             self._group = LocalGroup([env for row in envs for env in row])
             seeds = seeds or [[0] * len(row) for row in envs]
-        self._keeper = Keeper(self._group, seeds, on_fault, self._when)
+        self._keeper = Keeper(self._group, seeds, on_fault)
         self.spec, self.shape = self._group.spec, self._keeper.seeds.shape
         try:
             self._begin_all()
@@ -53,17 +53,21 @@ class VectorEnv:
             self.close()
             raise
 
+    @property
+    def steps(self) -> int:
+        """Steps taken by each environment since the run began."""
+        return self._keeper.steps
+
     def restart(self, seeds: Sequence[Sequence[int]]) -> None:
         """Begins all episodes anew, as if every copy had just been built with its seed."""
         self._keeper.restart(seeds)
         self._begin_all()
 
     def _begin_all(self) -> None:
-        self.steps = 0
-        """Steps taken by each environment since the run began."""
+        self._keeper.steps = 0
+        self._keeper.length = np.zeros(self.shape, np.int64)
         self._total_reward = np.zeros(self.shape)
-        self._length = np.zeros(self.shape, np.int64)
-        self._keeper.begin(range(self._length.size))
+        self._keeper.begin(range(self._total_reward.size))
         self.obs = self._group.board.first_obs.reshape(*self.shape, -1).copy()
         self.fresh = np.ones(self.shape, bool)
 
@@ -74,7 +78,7 @@ class VectorEnv:
         """
         act = np.array(actions, np.float32)
         self._require_finite(act)
-        started, cut = self._keeper.step(act.reshape(self._length.size, -1))
+        started, cut = self._keeper.step(act.reshape(self._total_reward.size, -1))
         obs, board = self.obs, self._group.board
         if started:
             obs = obs.copy()
@@ -83,9 +87,9 @@ class VectorEnv:
         next_obs = board.next_obs.reshape(obs.shape).copy()
         reward = board.reward.reshape(self.shape).copy()
         discount = board.discount.reshape(self.shape).copy()
-        self.steps += 1
+        self._keeper.steps += 1
         self._total_reward += reward
-        self._length += 1
+        self._keeper.length += 1
         return Transition(obs, act, reward.astype(np.float32), discount, next_obs), self._advance(next_obs, cut)
 
     def _advance(self, next_obs: np.ndarray, cut: set[int]) -> list[Episode]:
@@ -96,7 +100,7 @@ class VectorEnv:
         if not finished and not cut:
             return []
         places = [self._keeper.place(row) for row in finished]
-        episodes = [Episode(*at, float(self._total_reward[at]), int(self._length[at])) for at in places]
+        episodes = [Episode(*at, float(self._total_reward[at]), int(self._keeper.length[at])) for at in places]
         self._show_first({*finished, *cut})
         return episodes
 
@@ -109,11 +113,8 @@ class VectorEnv:
 
     def _begin_count(self, row: int) -> tuple[int, int]:
         place = self._keeper.place(row)
-        self._total_reward[place], self._length[place] = 0.0, 0
+        self._total_reward[place], self._keeper.length[place] = 0.0, 0
         return place
-
-    def _when(self, row: int) -> tuple[int, int]:
-        return self.steps, int(self._length[self._keeper.place(row)])
 
     def _require_finite(self, act: np.ndarray) -> None:
         if not np.isfinite(act).all():
@@ -135,7 +136,7 @@ class VectorEnv:
             "obs": self.obs.copy(),
             "fresh": self.fresh.copy(),
             "total_reward": self._total_reward.copy(),
-            "length": self._length.copy(),
+            "length": self._keeper.length.copy(),
             "faults": self._keeper.counts.copy(),
             "seeds": self._keeper.seeds.copy(),
         }
@@ -154,15 +155,14 @@ class VectorEnv:
                 f"the saved environments have (seeds, envs, observations) {state['obs'].shape}, these have "
                 f"{self.obs.shape}; resume with the task, seeds and envs that the run began with"
             )
-        self.steps = int(state["steps"])
+        keeper = self._keeper
+        keeper.steps, keeper.length = int(state["steps"]), np.array(state["length"], np.int64)
         self.obs, self.fresh = np.array(state["obs"], np.float32), np.array(state["fresh"], bool)
         self._total_reward = np.array(state["total_reward"], np.float64)
-        self._length = np.array(state["length"], np.int64)
-        keeper = self._keeper
         keeper.counts = np.array(state.get("faults", np.zeros_like(keeper.counts)), np.int64)
         keeper.seeds = np.array(state.get("seeds", keeper.seeds), np.int64)
         known, unknown = {}, {}
-        for row in range(self._length.size):
+        for row in range(self._total_reward.size):
             i, j = keeper.place(row)
             prefix = f"env/{i}/{j}/"
             own = {name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)}

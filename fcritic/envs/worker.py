@@ -87,7 +87,8 @@ class Worker:
             except UsageError:
                 raise
             except Exception as error:
-                self._channel.send({"troubles": [(row, "build", f"build raised {type(error).__name__}: {error}")]})
+                what = f"build raised {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+                self._channel.send({"troubles": [(row, "build", what)]})
                 return
         self._watch.close()
         self._group = LocalGroup(built, build, self._watch)

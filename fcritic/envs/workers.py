@@ -12,7 +12,7 @@ from fcritic.envs.base import EnvState
 from fcritic.envs.channel import pack_states, unpack_states
 from fcritic.envs.group import AbstractGroup, Trouble
 from fcritic.envs.memory import SharedMemory
-from fcritic.envs.process import GRACE, Lost, WorkerProcess
+from fcritic.envs.process import GRACE, NOTHING, Lost, WorkerProcess
 from fcritic.errors import EnvironmentFault, UsageError
 from fcritic.types import EnvSpec
 
@@ -99,14 +99,14 @@ class WorkerGroup(AbstractGroup):
         replies, troubles, unusable = {}, [], None
         for worker in workers:
             try:
-                reply = worker.receive(limit)
+                reply = replies[worker] = worker.receive(limit)
             except Lost as lost:
                 troubles += _losses(worker, lost, order)
                 continue
-            unusable = reply[0].get("usage", unusable)
-            found = reply[0].get("troubles", ())
-            troubles += [Trouble(row + worker.rows.start, *rest) for row, *rest in found]
-            replies[worker] = reply
+            if reply is not NOTHING:
+                unusable = reply[0].get("usage", unusable)
+                found = reply[0].get("troubles", ())
+                troubles += [Trouble(row + worker.rows.start, *rest) for row, *rest in found]
         if unusable:
             raise UsageError(unusable + self._advice(unusable))
         return replies, troubles
