@@ -2,8 +2,6 @@
 
 from functools import partial
 
-import gymnasium
-from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import numpy as np
 import pytest
@@ -11,37 +9,9 @@ import pytest
 from fcritic import envs
 from fcritic.envs import GymEnv, VectorEnv
 from fcritic.errors import EnvironmentFault, UsageError
+from fcritic.reliability.sick import Short
 
 SEEDS, COPIES, STEPS = [3, 8], 3, 60
-
-
-class Short(gymnasium.Env):
-    """Episodes of 1 to 5 steps that are terminated, truncated, or both at once; all is random but the seed."""
-
-    action_space = spaces.Box(-3.0, 1.0, (2,))
-
-    def __init__(self, kind="box"):
-        box = spaces.Box(-10.0, 10.0, (2, 2), np.float64)
-        self.kind = kind
-        inner = spaces.Tuple([spaces.Box(-10.0, 10.0, (1,)), box])
-        self.observation_space = box if kind == "box" else spaces.Dict({"b": inner, "a": box})
-
-    def observe(self):
-        draw = self.np_random.uniform(-1, 1, (2, 2))
-        if self.kind == "box":
-            return draw
-        return {"a": draw, "b": (self.np_random.uniform(-1, 1, 1).astype(np.float32), draw + self.left)}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(1, 6))
-        return self.observe(), {"left": self.left}
-
-    def step(self, action):
-        assert self.left > 0, "a step after the end"
-        self.left -= 1
-        ending = int(self.np_random.integers(3)) if self.left == 0 else None
-        return self.observe(), float(action.sum()) + self.left, ending in (0, 2), ending in (1, 2), {"x": 1}
 
 
 def record(vector):

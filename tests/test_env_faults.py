@@ -4,7 +4,6 @@ import signal
 import threading
 import time
 
-import bad_envs
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -12,9 +11,10 @@ import safetensors.numpy
 from fcritic import envs
 from fcritic.envs import Step, VectorEnv
 from fcritic.errors import EnvironmentFault, UsageError
+from fcritic.reliability import sick
 from fcritic.types import EnvSpec
 
-TASK = "bad_envs:Walk-v0"
+TASK = "fcritic.reliability.sick:Walk-v0"
 SEEDS = {"seeds": [0, 1], "envs": 2}
 SICK = (1, 0)
 
@@ -25,7 +25,7 @@ def plan(monkeypatch):
 
     def set_plan(what, at=4, place=SICK, salt="train"):
         seed = "*" if place is None else envs.copy_seeds([0, 1], 2, salt)[place[0]][place[1]]
-        monkeypatch.setenv("BAD_ENV", f"{seed},{at},{what}")
+        monkeypatch.setenv("FCRITIC_SICK", f"{seed},{at},{what}")
 
     return set_plan
 
@@ -166,7 +166,7 @@ def test_one_can_go_back_after_a_fault(on_fault, plan, monkeypatch):
     state = env.state()
     with pytest.raises(EnvironmentFault):
         play(env, actions(6, seed=1))
-    monkeypatch.delenv("BAD_ENV")
+    monkeypatch.delenv("FCRITIC_SICK")
     assert env.restore(state) == 0
     healthy = vector()
     play(healthy, actions(4))
@@ -263,5 +263,5 @@ def test_threads_other_than_the_main_one_work_without_a_watch():
 
 def test_a_slow_but_lively_vector_is_no_hang(monkeypatch):
     """The limit is for one environment, not for all of them together."""
-    monkeypatch.setattr(bad_envs.Walk, "misbehave", lambda self, what: time.sleep(0.1))
+    monkeypatch.setattr(sick.Walk, "misbehave", lambda self, what: time.sleep(0.1))
     play(vector(timeout=0.3), actions(2))

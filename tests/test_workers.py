@@ -87,7 +87,10 @@ def test_numbers_and_states_are_those_of_one_process(task, repeat, processes, ma
 
 
 def test_those_that_cannot_tell_their_state_and_restarts(make):
-    local, spread = make("bad_envs:Forgetful-v0"), make("bad_envs:Forgetful-v0", processes=2)
+    local, spread = (
+        make("fcritic.reliability.sick:Forgetful-v0"),
+        make("fcritic.reliability.sick:Forgetful-v0", processes=2),
+    )
     play(local, actions(3))
     state = local.state()
     assert not any(name.startswith("env/") for name in state)
@@ -95,7 +98,7 @@ def test_those_that_cannot_tell_their_state_and_restarts(make):
     assert_same_elsewhere(play(local, actions(5)), play(spread, actions(5)), sick=())
     for vector in (local, spread):
         vector.restart(envs.copy_seeds([5, 6], 2, "again"))
-    built = make("bad_envs:Forgetful-v0", seeds=(5, 6), salt="again")
+    built = make("fcritic.reliability.sick:Forgetful-v0", seeds=(5, 6), salt="again")
     expected = play(built, actions(8))
     assert_same_elsewhere(expected, play(local, actions(8)), sick=())
     assert_same_elsewhere(expected, play(spread, actions(8)), sick=())
@@ -128,7 +131,7 @@ def test_a_fault_in_a_worker_is_named_and_one_can_go_back(what, make, plan, monk
     says = rf"{TASK} \(seed index 1, environment 0\): {(HARD | SOFT)[what]} at step 5, \d steps into"
     with pytest.raises(EnvironmentFault, match=says):
         play(vector, actions(4, seed=1))
-    monkeypatch.delenv("BAD_ENV")
+    monkeypatch.delenv("FCRITIC_SICK")
     if what in SOFT:  # the process lives and still has its plan
         return
     assert vector.restore(state) == 0
@@ -226,7 +229,7 @@ def test_closing_and_forgetting_end_the_processes(make):
 PARENT = """
 import sys, time, numpy as np
 from fcritic import envs
-vector = envs.make_vector("bad_envs:Walk-v0", seeds=[0], envs=2, processes=2, timeout=60.0)
+vector = envs.make_vector("fcritic.reliability.sick:Walk-v0", seeds=[0], envs=2, processes=2, timeout=60.0)
 print(*vector._group.pids, flush=True)
 if sys.argv[1] == "busy":
     vector.step(np.zeros((1, 2, 1)))
@@ -237,7 +240,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("doing", ["idle", "busy"])
 def test_workers_survive_ctrl_c_and_die_with_their_parent(doing, monkeypatch):
     if doing == "busy":
-        monkeypatch.setenv("BAD_ENV", "*,0,stuck")
+        monkeypatch.setenv("FCRITIC_SICK", "*,0,stuck")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     parent = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.signal(2, signal.SIG_IGN)\n" + PARENT, doing],
@@ -259,7 +262,7 @@ def test_workers_survive_ctrl_c_and_die_with_their_parent(doing, monkeypatch):
 
 
 def test_what_cannot_be_built_is_refused_in_one_line(make, monkeypatch):
-    gymnasium.register("OnlyHere-v0", "bad_envs:Walk")
+    gymnasium.register("OnlyHere-v0", "fcritic.reliability.sick:Walk")
     for task, says in [("CartPole-v1", "Discrete"), ("OnlyHere-v0", "unknown task.*module:Name-v0")]:
         with pytest.raises(UsageError, match=says) as caught:
             make(task, processes=2)

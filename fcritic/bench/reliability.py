@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from fcritic.errors import UsageError, cannot_write, did_you_mean
-from fcritic.reliability import command_lines, determinism, disks, forgeries, kills, memory, stops
+from fcritic.reliability import command_lines, determinism, disks, environments, forgeries, kills, memory, stops
 from fcritic.versions import versions
 
 Check = Callable[[int, Callable[[str], None]], dict]
@@ -20,6 +20,7 @@ CHECKS: dict[str, tuple[Check, int, int, str]] = {
     "disks": (disks.check, 1000, 3, "disk full, read-only or broken at every call that changes it"),
     "memory": (memory.check, 100, 5, "trainings in one process, and a long one, without growth"),
     "determinism": (determinism.check, 2, 2, "fresh processes per recipe with the same seed, the same hashes"),
+    "environments": (environments.check, 200, 20, "sick environments, and random episodes in every autoreset mode"),
     "command-lines": (command_lines.check, 5000, 100, "random command lines, exit code 0 or 2"),
 }
 """Name -> check, how often in full, how often with --quick, what it shows."""
