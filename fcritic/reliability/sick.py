@@ -1,7 +1,7 @@
 """Environments that misbehave on request, as ``fcritic.reliability.sick:Walk-v0``, here or in a worker process.
 
 The variable FCRITIC_SICK says who does what: ``seed,step,what``. The one that was reset with that seed (or every
-one, for ``*``) does it in that step of its life, or when it is reset after that. An environment that was rebuilt has
+one, for ``*``) does it in that step of its life, or when it is reset after that. One that was rebuilt has
 another seed, so it is healthy.
 """
 
