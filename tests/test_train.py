@@ -144,6 +144,40 @@ def test_configs_survive_json(config):
         TrainConfig.from_json(data | {"agent": data["agent"] | {"taux": 1}})
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("envs", "2"),
+        ("envs", True),
+        ("envs", 10**9),
+        ("task", 5),
+        ("recency", None),
+        ("on_fault", "pray"),
+        ("agent", 1),
+    ],
+)
+def test_a_forged_config_is_refused(config, field, value):
+    with pytest.raises(UsageError) as caught:
+        TrainConfig.from_json(config.to_json() | {field: value})
+    assert field in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("members", 10**6),
+        ("members", 2.5),
+        ("actor_hidden", ["8"]),
+        ("actor_hidden", 8),
+        ("actor_hidden", [8] * 99),
+    ],
+)
+def test_a_forged_agent_is_refused(config, field, value):
+    data = config.to_json()
+    with pytest.raises(UsageError, match=field.replace("_", "[-_]")):
+        TrainConfig.from_json(data | {"agent": data["agent"] | {field: value}})
+
+
 def test_frames_are_summed_over_environments_and_repeats(config):
     assert (config.frames_per_iteration, config.iterations, config.warmup_iterations) == (40, 120, 20)
     assert config.updates_per_frame == pytest.approx((3 / 40, 1 / 40))

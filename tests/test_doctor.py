@@ -1,0 +1,81 @@
+"""`fcritic doctor`: what is found, what mends it, and the exit code."""
+
+import dataclasses
+import errno
+import importlib.metadata
+import json
+from pathlib import Path
+
+import jax
+import pytest
+
+from fcritic import doctor
+from fcritic.cli.dispatch import run
+from fcritic.reliability import kills
+
+
+def test_this_machine_is_healthy(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(["doctor", "--no-self-test", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["healthy"]
+    names = [finding["name"] for finding in report["findings"]]
+    assert names == ["python", "packages", "device", "memory", "disk", "cache", "graphics"]
+    assert "jax" in report["findings"][1]["found"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_and_an_old_package_are_named_with_the_command(monkeypatch):
+    real = importlib.metadata.version
+
+    def version(name):
+        if name == "optax":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "4.0.0" if name == "mujoco" else real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    finding = doctor.packages()
+    assert finding.status == "broken"
+    assert "mujoco is 4.0.0, <4,>=3.17 is needed" in finding.found and "optax is missing" in finding.found
+    assert "-m pip install" in finding.repair and "'mujoco<4,>=3.17'" in finding.repair
+
+
+def test_a_disk_that_cannot_be_written(monkeypatch):
+    def refuse(path, data):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(doctor, "replace_file", refuse)
+    finding = doctor.disk()
+    assert finding.status == "broken" and "Read-only" in finding.found and "--out" in finding.repair
+
+
+def test_no_graphics_is_a_note(monkeypatch):
+    failed = lambda *arguments, **options: doctor.subprocess.CompletedProcess(arguments, 1)
+    monkeypatch.setattr(doctor.subprocess, "run", failed)
+    assert doctor.graphics().status == "note" and "apt-get" in doctor.graphics().repair
+
+
+def test_an_idle_gpu_is_noticed(monkeypatch):
+    monkeypatch.setattr(doctor, "_has_nvidia_gpu", lambda: True)
+    if jax.default_backend() == "cpu":
+        assert "[gpu]" in doctor.device().repair
+
+
+@pytest.mark.parametrize(("same_end", "status"), [(True, "ok"), (False, "broken")])
+def test_the_self_test_is_judged(monkeypatch, same_end, status):
+    monkeypatch.setattr(kills, "check", lambda count, say: {"passed": 2, "of": 2, "same_end": same_end})
+    assert doctor.survives_a_kill().status == status
+
+
+def test_a_doctor_does_not_faint_and_tells_the_exit_code(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "disk", lambda: 1 / 0)
+    for look in ("graphics", "packages", "device", "memory", "cache"):
+        monkeypatch.setattr(doctor, look, lambda: doctor.Finding("x", "ok", "fine"))
+    assert run(["doctor", "--no-self-test"]) == 1
+    told = capsys.readouterr().out
+    assert "ZeroDivisionError" in told and "not healthy" in told
+
+
+def test_a_finding_is_data():
+    assert dataclasses.asdict(doctor.python())["name"] == "python"
+    assert Path(doctor.python().found.split(" at ")[1]).exists()
