@@ -158,7 +158,8 @@ KNOWN = ["Pendulum-v1", "MountainCarContinuous-v0", *(f"{name}-v5" for name in M
 @pytest.mark.filterwarnings("ignore:.*is out of date")
 @pytest.mark.parametrize("task", KNOWN)
 @pytest.mark.parametrize("at", [0, 1, 9])
-def test_known_environments_continue_exactly_across_the_end_of_an_episode(task, at, monkeypatch):
+def test_known_environments_continue_exactly_across_the_end_of_an_episode(task, at, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # where MuJoCo leaves a file with its warnings
     monkeypatch.setitem(sys.modules, "imageio", ModuleType("imageio"))  # for rendering only, and not required
     env, other = (
         GymEnv(gymnasium.make(task, max_episode_steps=14, disable_env_checker=True), seed=seed) for seed in (3, 4)

@@ -277,7 +277,8 @@ def test_a_training_may_change_between_modes(config, tmp_path):  # noqa: F811
     """Bit for bit the same run, evaluations included."""
     assert {"env_processes", "env_timeout", "on_fault"} <= FREE_FIELDS
     agent = dataclasses.replace(find_recipe("sac"), **BASELINES)
-    config = dataclasses.replace(config, agent=agent, steps=2000, eval_every=800)
+    short = {"steps": 240, "warmup": 40, "eval_every": 50, "log_every": 40, "save_every": 120}
+    config = dataclasses.replace(config, agent=agent, task=TASK, action_repeat=1, **short)
     whole = train(config, tmp_path / "whole", quiet=True)
     spread = dataclasses.replace(config, env_processes=2, on_fault="skip", env_timeout=30.0)
     stop_after(30, spread, tmp_path / "parts")

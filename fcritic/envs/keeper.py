@@ -132,14 +132,13 @@ class Keeper:
 
     def states(self) -> tuple[list[EnvState | None], set[int]]:
         """The state of every environment, and the rows whose episode was lost before it could be told."""
-        states, troubles = self.group.states()
-        if not troubles:
-            return states, set()
-        renewed = self._settle(troubles)
-        states, troubles = self.group.states()
-        if troubles:
-            self.fail(troubles[0])
-        return states, renewed
+        lost: set[int] = set()
+        for _ in range(PATIENCE):
+            states, troubles = self.group.states()
+            if not troubles:
+                return states, lost
+            lost |= self._settle(troubles)
+        self.fail(troubles[0], PATIENCE)
 
     def restore(self, states: Mapping[int, EnvState], seeds: Mapping[int, int]) -> set[int]:
         """Puts environments back to saved states; the others begin an episode with a new seed.
