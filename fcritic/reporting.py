@@ -38,6 +38,8 @@ class Reporter:
 
     def faults(self, frame: int, faults: list[Fault]) -> None:
         """One row and one line for each fault of an environment that was skipped."""
+        if not faults:
+            return
         self.write(frame, "fault", [(f.seed_index, {"env": f.env_index, "what": f.what}) for f in faults])
         for fault in faults:
             self.warn(f"{fault.what} at step {fault.step}; it was rebuilt and its episode is skipped")

@@ -16,7 +16,7 @@ from fcritic import checkpoint, randomness
 from fcritic.best import Best
 from fcritic.config import TrainConfig
 from fcritic.envs import EnvState, VectorEnv, task_spec
-from fcritic.errors import CheckpointError, EnvironmentFault, UsageError
+from fcritic.errors import CheckpointError, UsageError
 from fcritic.learning import Learning, TrainState
 from fcritic.replay import Normalizer
 from fcritic.replay import unpack as unpack_rows
@@ -97,7 +97,7 @@ def restore_environments(vector: VectorEnv, state: EnvState) -> int:
     """Puts environments back; how many could not tell their state and began a new episode instead."""
     try:
         return vector.restore(state)
-    except (UsageError, EnvironmentFault):
+    except UsageError:
         raise
     except Exception as error:  # arrays that another task saved, or a forger, may fail in any way in a simulator
         what = f"{type(error).__name__}: {error}"

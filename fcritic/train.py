@@ -143,8 +143,7 @@ class Training:
         self.progress.iteration += 1
         if episodes:
             self.reporter.episodes(self.frame, episodes)
-        if faults := vector.take_faults():
-            self.reporter.faults(self.frame, faults)
+        self.reporter.faults(self.frame, vector.take_faults())
 
     def _finite(self, actions: np.ndarray) -> np.ndarray:
         """The actions, unless a seed has diverged."""
@@ -186,6 +185,7 @@ class Training:
         scores = np.array([result.mean_actor for result in results])
         self.best = self.best.improved(policies, self.state.normalizer, scores, self.frame)
         self.reporter.evaluation(self.frame, results)
+        self.reporter.faults(self.frame, self.evaluator.take_faults())
 
     def save(self) -> None:
         """Writes a checkpoint from which training continues exactly; never one of a sick training."""
