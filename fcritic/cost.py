@@ -55,6 +55,8 @@ def announce(training: "Training") -> None:
     """What is said before a training begins or goes on; starts its clock."""
     config, begun = training.config, training.progress.iteration
     say = training.console.say
+    if begun:
+        say(f"continuing {training.directory.path} at frame {training.frame:,}")
     if changes := training.directory.version_changes() if begun else []:
         say(f"note: other versions than at the start, so results may differ: {', '.join(changes)}")
     if config.iterations <= config.warmup_iterations and not begun:

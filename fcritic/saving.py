@@ -156,6 +156,12 @@ def clear_tally(state: TrainState) -> TrainState:
     return eqx.tree_at(lambda s: (s.tally, s.tallied), state, zeros)
 
 
+def with_new_episodes(snapshot: Snapshot) -> Snapshot:
+    """The same training, without what its environments have told of themselves: all begin a new episode."""
+    kept = {name: value for name, value in snapshot.environments.items() if not name.startswith("env/")}
+    return snapshot._replace(environments=kept)
+
+
 def with_other_numbers(state: TrainState, salt: int) -> TrainState:
     """The same state, whose random streams from here on are others."""
     other = jax.vmap(lambda key: jax.random.key_data(jax.random.fold_in(randomness.wrap(key), salt)))(state.keys)

@@ -24,6 +24,7 @@ from fcritic.saving import (
     clear_tally,
     learning_of,
     restore_environments,
+    with_new_episodes,
     with_other_numbers,
 )
 from fcritic.stopping import Interrupted, StopSignal
@@ -72,7 +73,8 @@ class Training:
             self.reporter = Reporter(config, run, self.console)
             for fault in faults:
                 self.reporter.warn(fault)
-            self._adopt(snapshot)
+            if restarted := self._adopt(snapshot):
+                self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")
         except BaseException:
             self.vector.close()  # its processes would live on
             raise
@@ -201,21 +203,18 @@ class Training:
         except CannotWrite as error:
             self.reporter.warn(f"{error}; training goes on and tries again at the next save")
 
-    def _adopt(self, snapshot: Snapshot | None) -> None:
-        """Begins, or continues from a checkpoint."""
+    def _adopt(self, snapshot: Snapshot | None) -> int:
+        """Begins, or continues from a checkpoint; how many environments had to begin a new episode."""
         if snapshot is None:
             self.progress, self.pending = Progress(), None
             self.state = self.learning.start(self.config.seed_numbers)
             self.memory = self.learning.begin(self.state)
             self.best = Best.none(self.config.agent, self.state)
             self.reporter.resume(0, None)
-            return
+            return 0
         self.state, self.memory, self.pending, environments, self.best, self.progress = snapshot
         self.reporter.resume(self.progress.log_position, self.frame)
-        restarted = restore_environments(self.vector, environments)
-        self.console.say(f"continuing {self.directory.path} at frame {self.frame:,}")
-        if restarted:
-            self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")
+        return restore_environments(self.vector, environments)
 
     def _roll_back(self, fault: EnvironmentFault | Diverged) -> None:
         """Goes back to the newest checkpoint and on with other random numbers, if that is wanted."""
@@ -225,10 +224,13 @@ class Training:
         rollbacks = self.progress.rollbacks + 1
         self.vector.close()
         self.vector = self._environments()  # the old ones may be broken
-        self._adopt(self.checkpoints.restore()[0])
+        snapshot = self.checkpoints.restore()[0]
+        if snapshot is not None and isinstance(fault, EnvironmentFault):
+            snapshot = with_new_episodes(snapshot)  # or they would come to the same step
+        self._adopt(snapshot)
         self.progress.rollbacks = rollbacks
         self.state = with_other_numbers(self.state, rollbacks)
-        self.reporter.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
+        self.console.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
         self.reporter.write(self.frame, "rollback", [(0, {"why": str(fault), "rollbacks": rollbacks})])
 
     def _environments(self) -> envs.VectorEnv:

@@ -13,11 +13,12 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from fcritic import envs
 from fcritic.config import TrainConfig
 from fcritic.errors import CheckpointError, Diverged
 from fcritic.fingerprint import fingerprint
 from fcritic.logs import read_rows
-from fcritic.reliability import command_lines, disks, forgeries, kills, memory, stops
+from fcritic.reliability import command_lines, disks, environments, forgeries, kills, memory, stops
 from fcritic.reliability.small import small_config, train_until
 from fcritic.runs import RunDirectory
 from fcritic.train import FREE_FIELDS, Training, train
@@ -156,6 +157,16 @@ def test_going_back_repeats_neither_the_fault_nor_the_rows(tmp_path, capsys):
     assert [row["rollbacks"] for row in rows if row["kind"] == "rollback"] == [1]
     losses = [row["env_steps"] for row in rows if row["kind"] == "train" and row["seed"] == 3]
     assert losses == list(range(1200, 4801, 400))
+
+
+def test_an_environment_that_fails_in_one_step_of_its_life_does_not_meet_it_again(tmp_path, monkeypatch):
+    config = dataclasses.replace(small_config("td3"), task=environments.TASK, action_repeat=1, on_fault="rollback")
+    config = dataclasses.replace(config, steps=160, warmup=40, save_every=40, eval_every=160, log_every=40)
+    sick = envs.copy_seeds(config.seed_numbers, config.envs, "train")[1][0]
+    monkeypatch.setenv("FCRITIC_SICK", f"{sick},50,raise")
+    run = train(config, tmp_path / "run", quiet=True)
+    (row,) = (row for row in read_rows(run.metrics_path) if row["kind"] == "rollback")
+    assert row["env_steps"] == 80 and "joint fell off at step 49" in row["why"]
 
 
 def test_a_fault_that_always_returns_ends_the_run(tmp_path):
