@@ -61,7 +61,7 @@ def _one_life(folder: Path, generator: random.Random) -> dict:
     with subprocess.Popen(_command(folder, "killed", 10**9), **_quiet()) as process:
         if generator.random() < 0.9:  # otherwise anywhere in the start, the restoring included
             continued = _wait_for_rows(process, metrics, size)
-            time.sleep(generator.uniform(0.0, 0.6))
+            time.sleep(generator.uniform(0.0, 2.0))
         else:
             time.sleep(generator.uniform(0.0, 4.0))
             continued = process.poll() is None
