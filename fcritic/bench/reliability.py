@@ -7,6 +7,7 @@ from pathlib import Path
 import time
 from typing import Any
 
+from fcritic.backend import prepare
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 from fcritic.reliability import command_lines, determinism, disks, environments, forgeries, kills, memory, stops
 from fcritic.versions import versions
@@ -50,6 +51,7 @@ def measure(options: ReliabilityOptions, say: Callable[[str], None]) -> dict[str
             raise UsageError(f"unknown check '{name}'{hint}")
     if options.count is not None and options.count < 1:
         raise UsageError(f"--count must be at least 1, not {options.count}")
+    prepare()
     report: dict[str, Any] = {"versions": versions(), "checks": _kept(options.out)}
     for name in options.only or CHECKS:
         check, full, few, what = CHECKS[name]
