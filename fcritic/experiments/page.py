@@ -143,6 +143,6 @@ def _reading() -> str:
         "<h2>How to read this</h2><p>A strong line is the mean over seeds of the mean actor's return, its shade "
         "the 95 % bootstrap interval of that mean, thin lines are single seeds. The end score of a seed is the "
         "mean of its evaluations in the last tenth of the frames. The interquartile mean leaves out the lowest and "
-        "the highest quarter of the seeds. The area is the mean height of the curve. Published figures are as their "
-        "authors reported them, with their own protocol.</p>"
+        "the highest quarter of the seeds. The area is the mean height of the curve. Published figures are as "
+        "their authors reported them, with their own protocol.</p>"
     )
