@@ -4,13 +4,13 @@ import dataclasses
 import json
 from pathlib import Path
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
-from fcritic.errors import UsageError, did_you_mean
+from fcritic.errors import UsageError, did_you_mean, require_at_least
 
 Name = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
 
@@ -43,6 +43,14 @@ class RunOptions(StatusOptions):
 
     budget: str | None = None
     """Stop cleanly after this time: 25m, 1.5h, 90s."""
+    on: Literal["here", "ray"] = "here"
+    """One run after the other on this machine, or as tasks of a Ray cluster."""
+    address: str | None = None
+    """A Ray cluster that is running; without it one is started on this machine, on loopback."""
+    cpus: float = 1.0
+    """CPU cores that one run takes of a Ray node."""
+    gpus: float = 0.0
+    """GPUs, or a share of one, that one run takes of a Ray node."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +114,14 @@ def _run(options: RunOptions) -> int:
         raise UsageError(
             f"no run of {options.name} fits --only {' '.join(options.only)}; see fcritic experiment status"
         )
-    failed = run_all(todo, budget, lambda line: print(line, file=sys.stderr, flush=True))
+    say = lambda line: print(line, file=sys.stderr, flush=True)
+    if options.on == "ray":
+        from fcritic.experiments import cluster
+
+        require_at_least(0, cpus=options.cpus, gpus=options.gpus)
+        failed = cluster.run_all(todo, budget, say, options.address, cluster.Needs(options.cpus, options.gpus))
+    else:
+        failed = run_all(todo, budget, say)
     print(_status_text(options))
     return 1 if failed else 0
 

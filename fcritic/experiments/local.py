@@ -61,7 +61,7 @@ def run_one(each: RunProgress, budget: Budget) -> str:
     config = each.run.config()
     with RunDirectory.create_or_open(each.path, config.to_json(), each.run.command(), FREE_FIELDS):
         pass  # it now holds its configuration, so `resume` is all that is needed
-    command = [sys.executable, "-m", "fcritic", "resume", str(each.path), "--quiet"]
+    command = [sys.executable, "-m", "fcritic.experiments.child", str(each.path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             _wait(process, budget)
