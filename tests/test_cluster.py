@@ -1,7 +1,10 @@
 """An experiment on a real Ray cluster of two nodes, of which one is killed in the middle."""
 
-import dataclasses
 import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,64 +20,67 @@ from fcritic.runs import RunDirectory
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'fcritic[cluster]'")
 
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "ab" * 32,
+    "RAY_worker_niceness": "0",
+}
 RUN = EXPERIMENTS["quick"].runs[0]
-
-
-@pytest.fixture
-def experiment(monkeypatch):
-    """Two runs that last a while, known by name as the catalogue's are."""
-    options = (*RUN.options, ("eval_every", 10**6), ("log_every", 10**5))
-    runs = tuple(dataclasses.replace(RUN, label=label, steps=12_000, options=options) for label in ("one", "two"))
-    made = Experiment("for-a-test", "two runs", runs)
-    monkeypatch.setitem(EXPERIMENTS, made.name, made)
-    return made
+ONE_RUN = Experiment("one-run", "the first of the quick ones", (RUN,))
 
 
 def test_a_node_is_lost_and_its_run_goes_on_elsewhere(tmp_path):
     """The same end, bit for bit, as on this machine without a cluster."""
-    environment = {"PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
-    program = f"import test_cluster; test_cluster.lose_a_node({str(tmp_path)!r})"
-    import subprocess
-    import sys
-
     told = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | LOOPBACK | environment | {"RAY_worker_niceness": "0"},
-        cwd=os.path.dirname(__file__),
+        [sys.executable, "-c", f"import test_cluster; test_cluster.lose_a_node({str(tmp_path)!r})"],
+        env=os.environ | LOOPBACK | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert told.returncode == 0, told.stderr[-2000:]
     assert "lost a node" in told.stdout
-    (todo,) = progress(Experiment("x", "y", (RUN,)), tmp_path / "here")
+    (todo,) = progress(ONE_RUN, tmp_path / "here")
     assert local.run_one(todo, local.Budget(None)) == ""
     assert fingerprint(tmp_path / "runs" / RUN.name) == fingerprint(tmp_path / "here" / RUN.name)
 
 
 def lose_a_node(folder):
     """In a process of its own, since Ray's settings are for a whole process."""
-    from pathlib import Path
-
     from ray.cluster_utils import Cluster
 
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    victim = nodes.add_node(num_cpus=1)
-    runs = Path(folder) / "runs"
-
-    def kill_when_begun():
-        while not RunDirectory(runs / RUN.name).newest_frame():
-            time.sleep(0.05)
+    for _ in range(2):
         nodes.add_node(num_cpus=1)
-        nodes.remove_node(victim, allow_graceful=False)
-        print("lost a node", flush=True)
-
-    threading.Thread(target=kill_when_begun, daemon=True).start()
-    todo = progress(Experiment("x", "y", (RUN,)), runs)
-    failed = cluster.run_all(todo, local.Budget(None), print, nodes.address, cluster.Needs(1, 0))
+    runs = Path(folder) / "runs"
+    threading.Thread(target=kill_the_node_of, args=(runs / RUN.name,), daemon=True).start()
+    failed = cluster.run_all(progress(ONE_RUN, runs), local.Budget(None), print, nodes.address, cluster.Needs(1, 0))
     nodes.shutdown()
     assert failed == [], failed
+
+
+def kill_the_node_of(run):
+    """Waits for the first checkpoint, then kills the daemon of the node that trains, as a power cut would."""
+    while not RunDirectory(run).newest_frame():
+        time.sleep(0.02)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        if str(run).encode() in path.read_bytes() and b"experiments.child" in path.read_bytes():
+            ancestor = int(path.parent.name)
+            while name_of(ancestor) != "raylet":
+                ancestor = int(facts_of(ancestor)[1])
+            os.kill(ancestor, signal.SIGKILL)
+            print("lost a node", flush=True)
+            return
+
+
+def name_of(number):
+    return Path(f"/proc/{number}/comm").read_text().strip()
+
+
+def facts_of(number):
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
 
 
 def test_what_no_node_has_is_refused(tmp_path, monkeypatch):
