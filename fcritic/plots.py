@@ -1,6 +1,7 @@
 """Figures. matplotlib is imported nowhere else."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib
 
@@ -11,6 +12,9 @@ import numpy as np
 
 from fcritic.errors import UsageError, cannot_write
 from fcritic.results import Curves
+
+if TYPE_CHECKING:
+    from fcritic.experiments.gather import Panel
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -31,6 +35,10 @@ def learning_curves(runs: list[Curves], out: Path) -> None:
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.xaxis.set_major_formatter(lambda frame, _: f"{frame / 1000:g}k" if frame else "0")
     axes.legend(frameon=False, fontsize=9)
+    _save(figure, out)
+
+
+def _save(figure: plt.Figure, out: Path) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=150)
@@ -60,3 +68,28 @@ def _mean(seeds: dict[int, tuple[list[int], list[float]]]) -> tuple[list[int], n
     length = min(len(frames) for frames, _ in seeds.values())
     frames = next(iter(seeds.values()))[0][:length]
     return frames, np.mean([values[:length] for _, values in seeds.values()], axis=0)
+
+
+def panels_of_curves(panels: "list[Panel]", out: Path) -> None:
+    """One picture with a panel for each task: means over seeds, their intervals, single seeds behind."""
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(6.5 * columns, 4 * rows), layout="constrained", squeeze=False
+    )
+    for place, panel in zip(axes.flat, panels, strict=False):
+        for index, method in enumerate(panel.methods):
+            bands, colour = method.bands(), f"C{index}"
+            place.plot(method.frames, method.values.T, color=colour, alpha=0.3, linewidth=0.8)
+            place.fill_between(
+                method.frames, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15
+            )
+            place.plot(method.frames, [b.value for b in bands], color=colour, linewidth=2, label=method.run.method)
+        place.set_title(panel.name)
+        place.set_xlabel("frames")
+        place.set_ylabel("return of the mean actor")
+        place.grid(alpha=0.25)
+        place.legend(frameon=False, fontsize=9)
+    for place in axes.flat[len(panels) :]:
+        place.set_visible(False)
+    _save(figure, out)

@@ -1,0 +1,1 @@
+"""Experiments as data: named lists of trainings, what runs them, and what is made of them."""

@@ -1,0 +1,157 @@
+"""From the folders of runs to the numbers of a report: curves, end scores, areas, comparisons."""
+
+import csv
+import dataclasses
+from importlib.resources import files
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcritic import results, statistics
+from fcritic.errors import UsageError
+from fcritic.experiments.spec import Experiment, Run
+from fcritic.runs import RunDirectory
+
+END = 0.1
+"""A seed's end score is the mean of its evaluations in this last part of the frames: single ones are noisy."""
+ENOUGH = 2
+"""Seeds from which on an interval is given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """What one run of a panel has reached."""
+
+    run: Run
+    frames: np.ndarray
+    """At which all its seeds were evaluated, up to the last frame of the experiment."""
+    values: np.ndarray
+    """The mean actor's return, (seeds, frames)."""
+    versions: dict[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was trained to the end."""
+        return bool(self.frames.size and self.frames[-1] >= self.run.steps)
+
+    @property
+    def end_scores(self) -> np.ndarray:
+        """One number per seed."""
+        late = self.frames >= self.frames[-1] - END * self.frames[-1]
+        return self.values[:, late].mean(axis=1)
+
+    def summary(self) -> dict[str, Any]:
+        """The row of a table."""
+        scores = self.end_scores[:, None]
+        areas = [statistics.area_under_curve(self.frames, seed) for seed in self.values]
+        row = {
+            "method": self.run.method,
+            "seeds": len(self.values),
+            "frames": int(self.frames[-1]),
+            "finished": self.finished,
+            "end_mean": statistics.mean(scores),
+            "end_deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
+            "end_by_seed": self.end_scores.round(1).tolist(),
+            "area": float(np.mean(areas)),
+        }
+        if len(scores) >= ENOUGH:
+            row["end_interquartile"] = statistics.interval(scores)._asdict()
+        return row
+
+    def bands(self) -> list[statistics.Interval]:
+        """Mean and interval over seeds at every frame."""
+        if len(self.values) < ENOUGH:
+            return [statistics.Interval(value, value, value) for value in self.values[0].tolist()]
+        columns = self.values.T[:, :, None]
+        return [statistics.interval(column, statistics.mean, resamples=400) for column in columns]
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Methods on one task with as many environments, and published figures for the task."""
+
+    name: str
+    methods: list[Method]
+    missing: list[str]
+    published: list[dict[str, Any]]
+
+    def comparisons(self, reference: str) -> list[dict[str, Any]]:
+        """Each method beside the reference, at the frames that both have reached."""
+        by_name = {method.run.method: method for method in self.methods}
+        if reference not in by_name:
+            return []
+        rows = []
+        for name, method in by_name.items():
+            if name != reference:
+                ours, theirs = _same_length(method, by_name[reference])
+                chance = statistics.improvement_interval(ours.end_scores[:, None], theirs.end_scores[:, None])
+                rows.append(
+                    {
+                        "method": name,
+                        "reference": reference,
+                        "frames": int(ours.frames[-1]),
+                        "difference": float(ours.end_scores.mean() - theirs.end_scores.mean()),
+                        "probability_of_improvement": chance._asdict(),
+                    }
+                )
+        return rows
+
+
+def gather(experiment: Experiment, folder: Path) -> list[Panel]:
+    """Every panel of an experiment; runs without an evaluation are named as missing."""
+    panels = []
+    for name, runs in experiment.panels.items():
+        found = {run.method: read_method(run, folder) for run in runs}
+        methods = [method for method in found.values() if method is not None]
+        missing = [method for method, data in found.items() if data is None]
+        panels.append(Panel(name, methods, missing, published(runs[0].task, max(run.steps for run in runs))))
+    return panels
+
+
+def read_method(run: Run, folder: Path) -> Method | None:
+    """The curves of a run up to the last frame of the experiment, or nothing before its first evaluation."""
+    directory = RunDirectory(folder / run.name)
+    if not directory.metrics_path.is_file():
+        return None
+    curves = results.curves(directory).mean_actor
+    config = run.config()
+    last = config.iterations * config.frames_per_iteration  # a longer experiment may have trained it further
+    grids = [dict(zip(*curve, strict=True)) for curve in curves.values()]
+    frames = sorted(frame for frame in set.intersection(*map(set, grids)) if frame <= last) if grids else []
+    if not frames:
+        return None
+    values = np.array([[grid[frame] for frame in frames] for grid in grids])
+    return Method(run, np.array(frames), values, _versions(directory))
+
+
+def _versions(directory: RunDirectory) -> dict[str, Any]:
+    try:
+        return json.loads((directory.path / "versions.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _same_length(one: Method, other: Method) -> tuple[Method, Method]:
+    """Both cut to the frames that both have reached."""
+    last = min(one.frames[-1], other.frames[-1])
+    cut = lambda method: dataclasses.replace(
+        method, frames=method.frames[method.frames <= last], values=method.values[:, method.frames <= last]
+    )
+    ours, theirs = cut(one), cut(other)
+    if not ours.frames.size or not theirs.frames.size:
+        raise UsageError("two runs have no evaluation at common frames; train the shorter one further")
+    return ours, theirs
+
+
+def published(task: str, steps: int) -> list[dict[str, Any]]:
+    """Published means for a task, with action repeat and updates per frame, up to the frames asked."""
+    text = (files("fcritic.experiments") / "published.csv").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = {}
+    for row in csv.DictReader(text.splitlines()):
+        if row["task"] == task and int(row["frames"]) <= steps:
+            facts = {name: row[name] for name in ("algorithm", "action_repeat", "updates_per_frame", "seeds")}
+            points = found.setdefault(row["algorithm"], facts | {"points": []})["points"]
+            points.append((int(row["frames"]), float(row["mean"]), float(row["deviation"])))
+    return list(found.values())

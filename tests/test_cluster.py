@@ -1,0 +1,97 @@
+"""An experiment on a real Ray cluster of two nodes, of which one is killed in the middle."""
+
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fcritic.errors import UsageError
+from fcritic.experiments import cluster, local
+from fcritic.experiments.catalog import EXPERIMENTS
+from fcritic.experiments.progress import progress
+from fcritic.experiments.spec import Experiment
+from fcritic.fingerprint import fingerprint
+from fcritic.runs import RunDirectory
+
+ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'fcritic[cluster]'")
+
+LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "ab" * 32,
+    "RAY_worker_niceness": "0",
+}
+RUN = EXPERIMENTS["quick"].runs[0]
+ONE_RUN = Experiment("one-run", "the first of the quick ones", (RUN,))
+
+
+def test_a_node_is_lost_and_its_run_goes_on_elsewhere(tmp_path):
+    """The same end, bit for bit, as on this machine without a cluster."""
+    told = subprocess.run(
+        [sys.executable, "-c", f"import test_cluster; test_cluster.lose_a_node({str(tmp_path)!r})"],
+        env=os.environ | LOOPBACK | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert told.returncode == 0, told.stderr[-2000:]
+    assert "lost a node" in told.stdout
+    (todo,) = progress(ONE_RUN, tmp_path / "here")
+    assert local.run_one(todo, local.Budget(None)) == ""
+    assert fingerprint(tmp_path / "runs" / RUN.name) == fingerprint(tmp_path / "here" / RUN.name)
+
+
+def lose_a_node(folder):
+    """In a process of its own, since Ray's settings are for a whole process."""
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        nodes.add_node(num_cpus=1)
+    runs = Path(folder) / "runs"
+    threading.Thread(target=kill_the_node_of, args=(runs / RUN.name,), daemon=True).start()
+    failed = cluster.run_all(progress(ONE_RUN, runs), local.Budget(None), print, nodes.address, cluster.Needs(1, 0))
+    nodes.shutdown()
+    assert failed == [], failed
+
+
+def kill_the_node_of(run):
+    """Waits for the first checkpoint, then kills the daemon of the node that trains, as a power cut would."""
+    while not RunDirectory(run).newest_frame():
+        time.sleep(0.02)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        if str(run).encode() in path.read_bytes() and b"experiments.child" in path.read_bytes():
+            ancestor = int(path.parent.name)
+            while name_of(ancestor) != "raylet":
+                ancestor = int(facts_of(ancestor)[1])
+            os.kill(ancestor, signal.SIGKILL)
+            print("lost a node", flush=True)
+            return
+
+
+def name_of(number):
+    return Path(f"/proc/{number}/comm").read_text().strip()
+
+
+def facts_of(number):
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+
+
+def test_what_no_node_has_is_refused(tmp_path, monkeypatch):
+    class Nodes:
+        nodes = staticmethod(lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
+
+    cluster._require_room(Nodes, cluster.Needs(2, 0))
+    with pytest.raises(UsageError, match="no node has 1 CPUs and 1 GPUs"):
+        cluster._require_room(Nodes, cluster.Needs(1, 1))
+
+
+def test_a_node_that_sees_another_folder_says_so(tmp_path):
+    told = cluster._train("quick", RUN.name, 0, str(tmp_path / "run"), str(tmp_path / "no" / "marker"))
+    assert "name a shared folder with --dir" in told and not (tmp_path / "run").exists()

@@ -1,0 +1,227 @@
+"""Experiments: what they ask for is valid, what is finished is not repeated, and reports say what runs measured."""
+
+import csv
+import dataclasses
+from html.parser import HTMLParser
+import json
+import shlex
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from fcritic.cli.commands import TrainOptions
+from fcritic.cli.dispatch import run as cli
+from fcritic.cli.parsing import parse
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+from fcritic.experiments import local
+from fcritic.experiments.catalog import EXPERIMENTS, find_experiment
+from fcritic.experiments.charts import ticks
+from fcritic.experiments.gather import gather, published
+from fcritic.experiments.progress import progress
+from fcritic.experiments.report import write_report
+from fcritic.experiments.spec import Experiment, Run
+from fcritic.fingerprint import fingerprint
+from fcritic.runs import RunDirectory
+
+EVERY_RUN = [(name, run) for name, experiment in EXPERIMENTS.items() for run in experiment.runs]
+
+
+@pytest.mark.parametrize(("name", "run"), EVERY_RUN, ids=[f"{name}-{run.name}" for name, run in EVERY_RUN])
+def test_the_command_of_a_run_makes_the_same_run(name, run):
+    args = shlex.split(run.command())[2:]
+    parsed = parse(TrainOptions, args, "train", TrainOptions(TrainConfig.of(run.recipe))).config
+    assert parsed == run.config()
+
+
+def test_runs_of_one_name_are_one_run_up_to_its_length():
+    """Experiments share folders, so that what one has trained the other need not."""
+    seen = {}
+    for _, run in EVERY_RUN:
+        config = dataclasses.replace(run.config(), steps=1)
+        assert seen.setdefault(run.name, config) == config, run.name
+
+
+def test_the_ablations_of_the_mission_are_there():
+    labels = {run.method for _, run in EVERY_RUN}
+    assert labels >= {"plain critics", "without the second term", "no pairing", "along their path", "perturbed"}
+    assert labels >= {"own encoders", "probe tokens", "frozen probes", "n = 1", "n = 2", "n = 5", "G = 1", "G = 5"}
+
+
+def test_unknown_names_and_budgets_are_one_line():
+    with pytest.raises(UsageError, match="did you mean figure-2"):
+        find_experiment("figure2")
+    assert [local.parse_budget(text) for text in ("25m", "1.5h", "90s", "90", None)] == [1500, 5400, 90, 90, None]
+    for text in ("", "m", "-5m", "nan", "5x", "inf"):
+        with pytest.raises(UsageError, match="--budget must be a time"):
+            local.parse_budget(text)
+
+
+# Running
+
+SMALL = find_experiment("quick").runs[0]
+
+
+def small(steps, **changes):
+    return Experiment("small", "for a test", (dataclasses.replace(SMALL, steps=steps, **changes),))
+
+
+def test_a_budget_stops_a_run_cleanly_and_it_goes_on_to_the_same_end(tmp_path):
+    said = []
+    long = small(200_000)
+    options = (*SMALL.options, ("eval_every", 10**6), ("log_every", 10**5))
+    long = small(200_000, options=options)
+    (todo,) = progress(long, tmp_path)
+    assert todo.state == "waiting" and todo.frames_left == 200_000
+    budget = local.Budget(12.0)
+    assert local.run_all([todo], budget, said.append) == []
+    (begun,) = progress(long, tmp_path)
+    assert begun.state == "begun" and 0 < begun.frame < 200_000
+    assert local.run_all([begun], local.Budget(0.0), said.append) == []
+    assert "the budget is spent" in said[-1]
+    end = begun.frame + 500
+    ended = small(end, options=options)
+    assert local.run_all(progress(ended, tmp_path), local.Budget(None), said.append) == []
+    (done,) = progress(ended, tmp_path)
+    assert done.state == "finished" and local.run_all([done], local.Budget(None), said.append) == []
+    again = local.run_all(progress(ended, tmp_path / "whole"), local.Budget(None), said.append)
+    assert again == []
+    assert fingerprint(tmp_path / SMALL.name) == fingerprint(tmp_path / "whole" / SMALL.name)
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
+    todo = progress(small(1500), tmp_path)
+    monkeypatch.setattr(local.sys, "executable", "false")
+    said = []
+    assert local.run_all(todo, local.Budget(None), said.append) == [f"{SMALL.name}: exit code 1"]
+    assert "failed" in said[-1]
+
+
+# Reports
+
+
+def fake_run(folder, run, curves):
+    """A folder with the metrics of a run: evaluations of each seed at the same frames."""
+    with RunDirectory.create_or_open(folder / run.name, run.config().to_json(), run.command()) as directory:
+        rows = [
+            {"seed": seed, "env_steps": frame, "kind": "evaluation", "mean_actor": value, "best_actor": value + 1}
+            for seed, values in enumerate(curves)
+            for frame, value in values.items()
+        ]
+        directory.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def panel(tmp_path):
+    runs = tuple(Run(recipe, "cheetah-run", seeds=3, steps=400_000) for recipe in ("sac", "td3", "sac+"))
+    experiment = Experiment("two <methods>", "a & b", runs, reference="sac")
+    frames = range(100_000, 600_000, 100_000)  # one was trained further than asked
+    fake_run(tmp_path, runs[0], [{frame: frame / 1000 + seed for frame in frames} for seed in range(3)])
+    fake_run(tmp_path, runs[1], [{frame: 2 * frame / 1000 + seed for frame in frames} for seed in range(3)])
+    return experiment, tmp_path
+
+
+def test_numbers_by_hand(panel):
+    experiment, folder = panel
+    (found,) = gather(experiment, folder)
+    assert found.missing == ["sac+"] and [method.run.method for method in found.methods] == ["sac", "td3"]
+    sac = found.methods[0]
+    assert sac.finished and sac.frames.tolist() == [100_000, 200_000, 300_000, 400_000]
+    np.testing.assert_array_equal(sac.end_scores, [400, 401, 402])
+    row = sac.summary()
+    assert row["end_mean"] == 401 and row["end_deviation"] == 1.0 and row["area"] == 251
+    (comparison,) = found.comparisons("sac")
+    assert comparison["difference"] == 400
+    assert comparison["probability_of_improvement"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert found.comparisons("nobody") == []
+
+
+class Reader(HTMLParser):
+    """Notes links, and that every opened tag is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+
+def test_the_report_stands_alone(panel, tmp_path):
+    experiment, folder = panel
+    numbers = write_report(experiment, folder, tmp_path / "report")
+    text = (tmp_path / "report" / "index.html").read_text()
+    reader = Reader()
+    reader.feed(text)
+    assert reader.open == [] and reader.links == [] and "http" not in text and "<script" not in text
+    assert "two &lt;methods&gt;" in text and "Missing: sac+" in text and "viewport" in text
+    assert all(run.command() in text for run in experiment.runs)
+    assert "REDQ" in text and "published" in text
+    assert numbers == json.loads((tmp_path / "report" / "numbers.json").read_text())
+    with (tmp_path / "report" / "curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 3 * 4 and rows[0]["mean_actor"] == "100.00"
+    for suffix in ("png", "svg"):
+        assert (tmp_path / "report" / f"curves.{suffix}").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0, 950.0, [0, 250, 500, 750, 1000]),
+        (0.0, 1.0, [0, 0.25, 0.5, 0.75, 1]),
+        (-30.0, 10.0, [-30, -20, -10, 0, 10]),
+    ],
+)
+def test_axes_have_round_numbers(low, high, expected):
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+def test_a_report_of_nothing_says_how_to_begin(tmp_path, capsys):
+    assert cli(["experiment", "report", "figure-2", "--dir", str(tmp_path)]) == 2
+    assert "begin with fcritic experiment run figure-2" in capsys.readouterr().err
+
+
+def test_published_figures_are_cut_at_the_frames_asked():
+    points = {entry["algorithm"]: entry["points"] for entry in published("cheetah-run", 500_000)}
+    assert points["REDQ"] == [(100_000, 726.0, 51.0), (500_000, 895.0, 8.0)]
+    assert published("no-task", 10**7) == []
+
+
+def test_the_command_line(tmp_path, capsys):
+    assert cli(["experiment", "list", "--json"]) == 0
+    assert {fact["name"] for fact in json.loads(capsys.readouterr().out)} == set(EXPERIMENTS)
+    assert cli(["experiment", "status", "quick", "--dir", str(tmp_path), "--only", "td3", "--json"]) == 0
+    (state,) = json.loads(capsys.readouterr().out)
+    assert state["state"] == "waiting" and state["frame"] == 0
+    assert cli(["experiment", "rum", "quick"]) == 2
+    assert "did you mean run" in capsys.readouterr().err
+    assert cli(["experiment", "run", "quick", "--only", "nobody", "--dir", str(tmp_path)]) == 2
+
+
+def test_ctrl_c_lets_the_run_save(tmp_path, monkeypatch):
+    """The executor passes the wish to stop on, and waits for the checkpoint."""
+    (todo,) = progress(small(200_000, options=(*SMALL.options, ("eval_every", 10**6))), tmp_path)
+
+    def interrupted(process, budget):
+        while not RunDirectory(todo.path).newest_frame():
+            assert process.poll() is None
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        local.run_one(todo, local.Budget(None))
+    frame = RunDirectory(todo.path).newest_frame()
+    assert frame > 0 and frame % 500  # not only a periodic save
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
