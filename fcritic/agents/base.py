@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic.errors import UsageError, require_at_least
+from fcritic.networks.precision import Precision
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -55,6 +56,10 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """Cycles per actor update (paper: 1; TD3's delayed actor: 2)."""
     actor_batch: ActorBatch = "own"
     """Batch of the actor update: its own (line 18), or the last critic update's (published SAC and TD3)."""
+
+    precision: Precision = "auto"
+    """In what the networks of an update compute: `float32`, `bfloat16` (parameters, sums and values in float32), or
+    `auto`: bfloat16 on a GPU, float32 elsewhere."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -133,7 +138,7 @@ def update(
     """
     groups = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
     keys = jax.random.split(key, agent.cycles)
-    if len(set(actor_due)) == 1:
+    if len(actor_due) > 1 and len(set(actor_due)) == 1:
         one = lambda state, inputs: _cycle(agent, state, *inputs, actor_due[0])
         state, metrics = jax.lax.scan(one, state, (groups, keys))
         return state, _sum_first_axis(metrics)

@@ -19,6 +19,7 @@ from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.precision import compute_dtype
 from fcritic.types import EnvSpec, Metrics, Transition
 
 Pairing = Literal["fixed", "permuted", "mean"]
@@ -142,9 +143,13 @@ class FAC(AbstractAgent[FACState]):
         if self.neighbours != "none":
             extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
-        grads, metrics = jax.grad(functional_critic_loss, has_aux=True)(
-            state.critics.params, state.targets, policies, batch, self.discount, self._shared_encoder
-        )
+        dtype = compute_dtype(self.precision)
+
+        def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
+            lowered, targets = critics.lowered(dtype), state.targets.lowered(dtype)
+            return functional_critic_loss(lowered, targets, policies, batch, self.discount, self._shared_encoder)
+
+        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
         critics = state.critics.apply(grads, self._critic_optimiser())
         targets = ensembles.polyak(state.targets, critics.params.head, self.tau)
         slow = state.slow_actors
@@ -154,7 +159,7 @@ class FAC(AbstractAgent[FACState]):
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics = state.actors.params, state.critics.params
+        policies, critics = state.actors.params, state.critics.params.lowered(compute_dtype(self.precision))
         if self.pairing == "permuted":
             order = jax.random.permutation(key, self.members)
             encoder = critics.encoder if self._shared_encoder else ensembles.member(critics.encoder, order)
