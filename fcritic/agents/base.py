@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
+from jax.experimental.layout import Layout, with_layout_constraint
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 import optax
@@ -33,8 +34,19 @@ class Learner(eqx.Module):
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""
-        updates, opt_state = optimiser.update(grads, self.opt_state, self.params)
+        updates, opt_state = optimiser.update(row_major(grads), self.opt_state, self.params)
         return Learner(optax.apply_updates(self.params, updates), opt_state)
+
+
+def row_major(grads: Any) -> Any:
+    """Gradients in the order of memory that the parameters have.
+
+    A GPU's compiler may choose another order for the gradient of a weight. Parameters, moments and targets would
+    follow it inside the loop over critic updates, and be transposed and copied in each of them.
+    """
+    if jax.default_backend() != "gpu":
+        return grads
+    return jax.tree.map(lambda leaf: with_layout_constraint(leaf, Layout(tuple(range(leaf.ndim)))), grads)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -161,13 +161,14 @@ class ActorEncoder(eqx.Module):
         if not fused_blocks.fit(self.blocks):
             return vmap(self)(policies)
         sequences, pooling = vmap(self.sequence)(policies), self.config.pooling
+        tile = 32 if self.config.shared else 64  # where critics have encoders of their own, there is more to share out
         if pooling == "mean":
-            pooled = fused_blocks.all_tokens(self.blocks, sequences).mean(axis=1)
+            pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
         else:
             if pooling == "summary":
                 summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
                 sequences = jnp.concatenate([summary, sequences], axis=1)
-            pooled = fused_blocks.first_tokens(self.blocks, sequences)
+            pooled = fused_blocks.first_tokens(self.blocks, sequences, tile)
         return vmap(lambda token: self.read(self.norm(token)))(pooled)
 
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:

@@ -17,16 +17,16 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-EPSILON = 1e-5
-"""That of `equinox.nn.LayerNorm`."""
-TILE, WARPS = 32, 4
-"""Rows of a tile and warps of a program, the fastest of those tried on an H200 (docs/performance.md)."""
+from fcritic.networks.norm_kernels import standardise, standardise_backward
+
+WARPS = 4
+"""Warps of a program."""
 
 Ref = Any
 Rows = Float[Array, "rows width"]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def project(
     x: Rows,
     vectors: Float[Array, "8 width"],
@@ -34,35 +34,36 @@ def project(
     key: Float[Array, "width width"],
     value: Float[Array, "width width"],
     interpret: bool,
+    tile: int,
 ) -> tuple[Rows, Rows, Rows]:
     """Query, key and value of normalised rows. Vectors: scale, offset, three biases; the rest is not used."""
-    return _project_forward(x, vectors, query, key, value, interpret)[0]
+    return _project_forward(x, vectors, query, key, value, interpret, tile)[0]
 
 
-def _project_forward(x, vectors, query, key, value, interpret):
+def _project_forward(x, vectors, query, key, value, interpret, tile):
     weights = (query, key, value)
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    out = _call(_project_kernel, x.shape[0], (x,), (vectors, *weights), [like] * 3, interpret)
+    out = _call(_project_kernel, x.shape[0], (x,), (vectors, *weights), [like] * 3, interpret, tile)
     return tuple(out), (x, vectors, *weights)
 
 
 def _project_kernel(x: Ref, vectors: Ref, query: Ref, key: Ref, value: Ref, *outs: Ref) -> None:
-    rows = _lower(_affine(_standard(_float(x))[0], vectors, 0))
+    rows = _lower(_affine(standardise(_float(x))[0], vectors, 0))
     for index, (weight, out) in enumerate(zip((query, key, value), outs, strict=True)):
         out[...] = _lower(_dot(rows, weight[...]) + vectors[2 + index, :][None])
 
 
-def _project_backward(interpret, kept, grads):
+def _project_backward(interpret, tile, kept, grads):
     x, vectors, *weights = kept
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
     step, normal, sums = _call(
-        _project_back_kernel, x.shape[0], (x, *grads), (vectors, *weights), [like] * 2, interpret, sums=True
+        _project_back_kernel, x.shape[0], (x, *grads), (vectors, *weights), [like] * 2, interpret, tile, sums=True
     )
-    return (step, sums, *(_weight_gradient(normal, grad, x.dtype) for grad in grads))
+    return (step, sums, *(_weight_gradient(normal, grad) for grad in grads))
 
 
 def _project_back_kernel(x, d_query, d_key, d_value, vectors, query, key, value, step, normal, sums) -> None:
-    standard, inverse = _standard(_float(x))
+    standard, inverse = standardise(_float(x))
     normal[...] = _lower(_affine(standard, vectors, 0))
     grad = jnp.zeros_like(standard)
     for index, (weight, back) in enumerate(((query, d_query), (key, d_key), (value, d_value))):
@@ -72,13 +73,13 @@ def _project_back_kernel(x, d_query, d_key, d_value, vectors, query, key, value,
     sums[1, :] = grad.sum(axis=0)
     for unused in (5, 6, 7):
         sums[unused, :] = jnp.zeros_like(vectors[0, :])
-    step[...] = _lower(_standard_backward(grad * vectors[0, :][None], standard, inverse))
+    step[...] = _lower(standardise_backward(grad * vectors[0, :][None], standard, inverse))
 
 
 project.defvjp(_project_forward, _project_backward)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(6,))
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
 def feed(
     mixed: Rows,
     x: Rows,
@@ -87,79 +88,67 @@ def feed(
     expand: Float[Array, "width hidden"],
     contract: Float[Array, "hidden width"],
     interpret: bool,
+    tile: int,
 ) -> Rows:
     """What attention mixed, projected and added to `x`; then the feed-forward layer, added to the sum.
 
     Vectors: scale, offset, biases of `output`, of `contract` and, in four parts, of `expand`.
     """
-    return _feed_forward(mixed, x, vectors, output, expand, contract, interpret)[0]
+    return _feed_forward(mixed, x, vectors, output, expand, contract, interpret, tile)[0]
 
 
-def _feed_forward(mixed, x, vectors, output, expand, contract, interpret):
+def _feed_forward(mixed, x, vectors, output, expand, contract, interpret, tile):
+    rows, wide = (jax.ShapeDtypeStruct((x.shape[0], width), x.dtype) for width in expand.shape)
     operands = (vectors, output, expand, contract)
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    (out,) = _call(_feed_kernel, x.shape[0], (mixed, x), operands, [like], interpret)
-    return out, (mixed, x, *operands)
+    out, *kept = _call(_feed_kernel, x.shape[0], (mixed, x), operands, [rows, rows, rows, wide], interpret, tile)
+    return out, (mixed, *kept, *operands)
 
 
-def _feed_kernel(mixed: Ref, x: Ref, vectors: Ref, output: Ref, expand: Ref, contract: Ref, out: Ref) -> None:
-    total = _float(x) + _dot(mixed[...], output[...]) + vectors[2, :][None]
-    rows = _lower(_affine(_standard(total)[0], vectors, 0))
-    total += vectors[3, :][None]
-    for index, part in enumerate(_parts(expand)):
-        hidden = jnp.maximum(_dot(rows, expand[:, part]) + vectors[4 + index, :][None], 0.0)
-        total += _dot(_lower(hidden), contract[part, :])
-    out[...] = _lower(total)
-
-
-def _feed_backward(interpret, kept, grad):
-    mixed, x, vectors, output, expand, contract = kept
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    wide = jax.ShapeDtypeStruct((x.shape[0], expand.shape[1]), x.dtype)
-    d_mixed, step, normal, hidden, d_hidden, sums = _call(
-        _feed_back_kernel,
-        x.shape[0],
-        (mixed, x, grad),
-        (vectors, output, expand, contract),
-        [like, like, like, wide, wide],
-        interpret,
-        sums=True,
-    )
-    d_output = _weight_gradient(mixed, step, x.dtype)
-    d_expand = _weight_gradient(normal, d_hidden, x.dtype)
-    return d_mixed, step, sums, d_output, d_expand, _weight_gradient(hidden, grad, x.dtype)
-
-
-def _feed_back_kernel(
-    mixed, x, grad, vectors, output, expand, contract, d_mixed, step, normal, hidden, d_hidden, sums
-) -> None:
-    total = _float(x) + _dot(mixed[...], output[...]) + vectors[2, :][None]
-    standard, inverse = _standard(total)
-    rows = _lower(_affine(standard, vectors, 0))
+def _feed_kernel(mixed, x, vectors, output, expand, contract, out, total, normal, hidden) -> None:
+    """Keeps the sum with `x`, its norm and the hidden layer for the way back."""
+    sum_ = _float(x) + _dot(mixed[...], output[...]) + vectors[2, :][None]
+    total[...] = _lower(sum_)
+    rows = _lower(_affine(standardise(sum_)[0], vectors, 0))
     normal[...] = rows
-    above = grad[...]
-    sums[3, :] = _float(grad).sum(axis=0)
-    back = jnp.zeros_like(total)
+    sum_ += vectors[3, :][None]
     for index, part in enumerate(_parts(expand)):
-        active = jnp.maximum(_dot(rows, expand[:, part]) + vectors[4 + index, :][None], 0.0)
-        hidden[:, part] = _lower(active)
-        slope = jnp.where(active > 0, _dot_transposed(above, contract[part, :]), 0.0)
-        sums[4 + index, :] = slope.sum(axis=0)
-        d_hidden[:, part] = _lower(slope)
-        back += _dot_transposed(_lower(slope), expand[:, part])
-    sums[0, :] = (back * standard).sum(axis=0)
-    sums[1, :] = back.sum(axis=0)
-    back = _float(grad) + _standard_backward(back * vectors[0, :][None], standard, inverse)
-    sums[2, :] = back.sum(axis=0)
-    step[...] = _lower(back)
-    d_mixed[...] = _lower(_dot_transposed(_lower(back), output[...]))
+        active = _lower(jnp.maximum(_dot(rows, expand[:, part]) + vectors[4 + index, :][None], 0.0))
+        hidden[:, part] = active
+        sum_ += _dot(active, contract[part, :])
+    out[...] = _lower(sum_)
+
+
+def _feed_backward(interpret, tile, kept, grad):
+    """Matrix products and one kernel: in one alone, too little of the chip would work at a time."""
+    mixed, total, normal, hidden, vectors, output, expand, contract = kept
+    d_hidden = jnp.where(hidden > 0, grad @ contract.T, 0)
+    back = d_hidden @ expand.T
+    like = jax.ShapeDtypeStruct(total.shape, total.dtype)
+    tiled = (total, back, grad)
+    step, sums = _call(_feed_back_kernel, total.shape[0], tiled, (vectors,), [like], interpret, 16, sums=True)
+    d_vectors = jnp.concatenate([sums[:4], d_hidden.astype(jnp.float32).sum(axis=0).reshape(4, -1)])
+    weights = ((mixed, step), (normal, d_hidden), (hidden, grad))
+    return step @ output.T, step, d_vectors, *(_weight_gradient(*pair) for pair in weights)
+
+
+def _feed_back_kernel(total, back, grad, vectors, step, sums) -> None:
+    standard, inverse = standardise(_float(total))
+    above, grads = _float(grad), _float(back)
+    sums[0, :] = (grads * standard).sum(axis=0)
+    sums[1, :] = grads.sum(axis=0)
+    grads = above + standardise_backward(grads * vectors[0, :][None], standard, inverse)
+    sums[2, :] = grads.sum(axis=0)
+    sums[3, :] = above.sum(axis=0)
+    for unused in (4, 5, 6, 7):
+        sums[unused, :] = jnp.zeros_like(vectors[0, :])
+    step[...] = _lower(grads)
 
 
 feed.defvjp(_feed_forward, _feed_backward)
 
 
-def _weight_gradient(rows: Array, grads: Array, dtype) -> Array:
-    return jnp.einsum("ri,ro->io", rows, grads, preferred_element_type=jnp.float32).astype(dtype)
+def _weight_gradient(rows: Array, grads: Array) -> Array:
+    return jnp.einsum("ri,ro->io", rows, grads, preferred_element_type=jnp.float32).astype(rows.dtype)
 
 
 def _parts(expand: Ref) -> list[slice]:
@@ -184,25 +173,14 @@ def _dot_transposed(rows: Array, weight: Array) -> Array:
     return lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
-def _standard(rows: Array) -> tuple[Array, Array]:
-    """Rows with mean 0 and variance 1, and what they were multiplied with."""
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    inverse = lax.rsqrt((centred * centred).mean(axis=1, keepdims=True) + EPSILON)
-    return centred * inverse, inverse
-
-
-def _standard_backward(grad: Array, standard: Array, inverse: Array) -> Array:
-    along = (grad * standard).mean(axis=1, keepdims=True)
-    return inverse * (grad - grad.mean(axis=1, keepdims=True) - standard * along)
-
-
 def _affine(standard: Array, vectors: Ref, at: int) -> Array:
     return standard * vectors[at, :][None] + vectors[at + 1, :][None]
 
 
-def _call(kernel: Callable, rows: int, tiled, whole, out_shapes, interpret: bool, sums: bool = False) -> list[Array]:
+def _call(
+    kernel: Callable, rows: int, tiled, whole, out_shapes, interpret: bool, tile: int, sums: bool = False
+) -> list[Array]:
     """Runs a kernel tile by tile; `sums` asks for eight sums over rows as one more output."""
-    tile = min(TILE, rows)
     of_rows = lambda width: pl.BlockSpec((tile, width), lambda k: (k, 0))
     out_specs, extra = [of_rows(out.shape[1]) for out in out_shapes], []
     if sums:

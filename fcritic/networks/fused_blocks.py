@@ -28,31 +28,30 @@ def fit(blocks: tuple[Block, ...]) -> bool:
 
 
 def first_tokens(
-    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"]
+    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors width"]:
     """The first token of every sequence after all blocks."""
     actors, tokens, width = sequences.shape
-    tile = kernels.TILE
     padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
     for block in blocks[:-1]:
-        padded = _block(block, padded, padded.shape[1], tokens)
+        padded = _block(block, padded, padded.shape[1], tokens, tile)
     # One token is read, so the last block computes the first tile alone.
-    return _block(blocks[-1], padded, tile, tokens)[:, 0]
+    return _block(blocks[-1], padded, tile, tokens, tile)[:, 0]
 
 
 def all_tokens(
-    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"]
+    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors tokens width"]:
     """Every token of every sequence after all blocks."""
     tokens = sequences.shape[1]
-    padded = jnp.pad(sequences, ((0, 0), (0, -tokens % kernels.TILE), (0, 0)))
+    padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
     for block in blocks:
-        padded = _block(block, padded, padded.shape[1], tokens)
+        padded = _block(block, padded, padded.shape[1], tokens, tile)
     return padded[:, :tokens]
 
 
 def _block(
-    block: Block, x: Float[Array, "actors padded width"], keep: int, tokens: int
+    block: Block, x: Float[Array, "actors padded width"], keep: int, tokens: int, tile: int
 ) -> Float[Array, "actors kept width"]:
     """The first `keep` rows of each sequence after a block; rows from `tokens` on are padding that no other row sees."""
     actors, padded, width = x.shape
@@ -60,7 +59,7 @@ def _block(
     norm, zeros = block.attention_norm, jnp.zeros(width)
     vectors = (norm.weight, norm.bias, block.query.bias, block.key.bias, block.value.bias, zeros, zeros, zeros)
     parts = kernels.project(
-        rows, _stack(vectors), block.query.weight, block.key.weight, block.value.weight, INTERPRET
+        rows, _stack(vectors), block.query.weight, block.key.weight, block.value.weight, INTERPRET, tile
     )
     query, key, value = (part.reshape(actors, padded, block.heads, -1) for part in parts)
     mixed = attend_all(query[:, :keep], key, value, tokens).reshape(-1, width)
@@ -68,7 +67,7 @@ def _block(
     vectors = (norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
     kept = x[:, :keep].reshape(-1, width)
     weights = (block.output.weight, block.expand.weight, block.contract.weight)
-    return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET).reshape(actors, keep, width)
+    return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET, tile).reshape(actors, keep, width)
 
 
 def _stack(vectors: tuple[Array, ...]) -> Float[Array, "8 width"]:
