@@ -130,6 +130,11 @@ class Learning:
         leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
 
+    def compiled(self, state: Flat, transition: Transition, iteration: int) -> jax.stages.Compiled:
+        """The program that `learn` runs, compiled or read from the cache, to ask how large it is."""
+        row, due = replay.pack(transition), self.agent.actor_due(iteration)
+        return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration)).compile()
+
 
 def over_seeds(function):
     """vmap over the seeds of a `TrainState`, whose ring cursor and tally count are common to all."""

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic import ensembles
-from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks import product
+from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
 from fcritic.types import Metrics, Transition
 

@@ -6,27 +6,31 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from fcritic.bench import loop as loop_bench
 from fcritic.bench import peers as peers_bench
-from fcritic.bench import updates as updates_bench
+from fcritic.bench import update as update_bench
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 
 BENCHES = {
     "peers": (peers_bench.PeersOptions, peers_bench.measure, peers_bench.report_text),
-    "updates": (updates_bench.UpdatesOptions, updates_bench.measure, updates_bench.report_text),
+    "update": (update_bench.UpdateOptions, update_bench.measure, update_bench.report_text),
+    "loop": (loop_bench.LoopOptions, loop_bench.measure, loop_bench.report_text),
 }
 """Name -> options, measurement, report for a person."""
 
 
 def bench(args: list[str]) -> None:
-    """`fcritic bench peers` or `fcritic bench updates`."""
+    """`fcritic bench peers`, `fcritic bench update` or `fcritic bench loop`."""
     if not args or args[0] in ("-h", "--help"):
         lines = [f"  {name:<10} {(options.__doc__ or '').strip()}" for name, (options, _, _) in BENCHES.items()]
         print("\n".join(["usage: fcritic bench NAME [OPTIONS]", "", *lines]))
         return
     name, rest = args[0], args[1:]
     if name not in BENCHES:
-        raise UsageError(f"unknown bench '{name}'{did_you_mean(name, BENCHES) or '; known are peers, updates'}")
+        raise UsageError(
+            f"unknown bench '{name}'{did_you_mean(name, BENCHES) or '; known are peers, update, loop'}"
+        )
     kind, measure, report_text = BENCHES[name]
     options = parse(kind, rest, f"bench {name}")
     report = measure(options, _quiet if options.json else _say)

@@ -12,7 +12,7 @@ INTERPRET = False
 
 
 def fit(blocks: tuple[Block, ...]) -> bool:
-    """Whether the kernels can compute these blocks: a GPU, bfloat16, ReLU, norms first, a width that is a power of two."""
+    """Whether the kernels can compute these blocks: on a GPU in bfloat16, the default block, a power of two wide."""
     if not blocks or not (INTERPRET or jax.default_backend() == "gpu"):
         return False
     block = blocks[0]
@@ -31,7 +31,7 @@ def first_tokens(
     blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors width"]:
     """The first token of every sequence after all blocks."""
-    actors, tokens, width = sequences.shape
+    tokens = sequences.shape[1]
     padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
     for block in blocks[:-1]:
         padded = _block(block, padded, padded.shape[1], tokens, tile)
@@ -53,7 +53,7 @@ def all_tokens(
 def _block(
     block: Block, x: Float[Array, "actors padded width"], keep: int, tokens: int, tile: int
 ) -> Float[Array, "actors kept width"]:
-    """The first `keep` rows of each sequence after a block; rows from `tokens` on are padding that no other row sees."""
+    """The first `keep` rows of each sequence after a block; rows from `tokens` on are padding that no row sees."""
     actors, padded, width = x.shape
     rows = x.reshape(-1, width)
     norm, zeros = block.attention_norm, jnp.zeros(width)

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import jax
+from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float
 
 EPSILON = 1e-5

@@ -1,4 +1,4 @@
-"""A head on the product of policies and states, by the kernels of `product_kernels`, where it fits them.
+"""A head on the product of policies and states, by kernels, where it fits them.
 
 `fcritic.agents.losses.values` and `fcritic.agents.losses.squared_error` compute the same in plain JAX.
 """
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from fcritic.networks import product_kernels as kernels
+from fcritic.networks import error_kernels, target_kernel
 from fcritic.networks.critics import ValueHead
 from fcritic.networks.norm_kernels import normalised
 
@@ -20,7 +20,7 @@ ROWS = 128
 
 
 def fits(head: Any, obs: Float[Array, "batch obs"]) -> bool:
-    """Whether the kernels can compute this head: on a GPU, in bfloat16, layer norms, widths that are powers of two."""
+    """Whether the kernels can compute this head: on a GPU in bfloat16, with norms, powers of two wide."""
     if not isinstance(head, ValueHead) or not (INTERPRET or jax.default_backend() == "gpu"):
         return False
     hidden = (*head.state_action.layers, *head.joint.layers[:-1])
@@ -47,7 +47,10 @@ def target_values(
     inputs, layers = _state_action(head, inputs)
     encoder = tuple(array for layer in layers for array in layer)
     code, weight_sa, joint = _joint(head, codes)
-    return kernels.target_values(inputs, code, encoder, (weight_sa, *joint), INTERPRET) + head.joint.layers[-1].bias
+    return (
+        target_kernel.target_values(inputs, code, encoder, (weight_sa, *joint), INTERPRET)
+        + head.joint.layers[-1].bias
+    )
 
 
 def squared_error(
@@ -64,7 +67,7 @@ def squared_error(
         rows = normalised(rows @ weight, vectors, number < len(layers), INTERPRET)
     state_action = rows @ weight_sa
     bias = head.joint.layers[-1].bias
-    loss, value = kernels.squared_error(code, state_action, *joint, goal - bias, INTERPRET)
+    loss, value = error_kernels.squared_error(code, state_action, *joint, goal - bias, INTERPRET)
     return loss, jax.lax.stop_gradient(value + bias)
 
 
@@ -79,7 +82,7 @@ def _state_action(head: ValueHead, inputs: Float[Array, "*rows inputs"]) -> tupl
 
 
 def _joint(head: ValueHead, codes: Float[Array, "actors code"]) -> tuple[Array, Array, tuple[Array, ...]]:
-    """What codes contribute to the first joint layer, the weights that E_sa meets there, and the rest of E_joint."""
+    """What codes contribute to the first joint layer, the weights that E_sa meets there, and what follows."""
     first, second, last = head.joint.layers
     weight_code, weight_sa = jnp.split(first.weight, [codes.shape[1]])
     code = jnp.dot(codes, weight_code, preferred_element_type=jnp.float32) + first.bias.astype(jnp.float32)[None]

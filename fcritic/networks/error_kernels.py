@@ -1,11 +1,7 @@
-"""E_joint on the product of policies and states, in kernels that keep the hidden layers on the chip.
+"""The squared error of a critic on the product of policies and states, and its gradient.
 
-Written layer by layer, each hidden layer of (actors x batch) rows goes to memory and back several times, and this
-traffic, not arithmetic, is what the heads of a functional critic cost on a GPU. Here one program takes a tile of
-states through all layers, for one policy and one critic; `vmap` adds critics and seeds as axes of the grid.
-
-Rows are held as blocks of columns, because a product of whole rows would not fit. Vectors of a layer come stacked:
-bias, scale and offset of its norm. `fcritic.networks.product` says which heads fit and holds the plain reference.
+The products are the compiler's; what lies between them, norms, sums over rows and the error itself, is one kernel
+each. Left to the compiler, these were most of the time: it writes float32 in between and sums rows one by one.
 """
 
 from collections.abc import Callable
@@ -19,41 +15,12 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-EPSILON = 1e-5
-"""That of `equinox.nn.LayerNorm`."""
-COLUMNS = 128
-"""Width of a block."""
-TARGET_TILE, TARGET_WARPS = 128, 8
-ROW_TILE, ROW_WARPS = 16, 4
-"""Rows of a tile and warps of a program, the fastest of those tried on an H200 (docs/performance.md)."""
+from fcritic.networks.norm_kernels import standardise, standardise_backward
 
-Blocks = list[Array]
+TILE, WARPS = 16, 4
+"""Rows of a tile and warps of a program."""
+
 Ref = Any
-
-
-def target_values(
-    inputs: Float[Array, "actors batch inputs"],
-    code: Float[Array, "actors width"],
-    encoder: tuple[Array, ...],
-    joint: tuple[Array, ...],
-    interpret: bool = False,
-) -> Float[Array, "actors batch"]:
-    """E_joint(code, E_sa(inputs)) of one critic, without the last bias; it cannot be differentiated.
-
-    `code` is what the code and the bias contribute to the first joint layer. `encoder` holds weight and vectors
-    of every layer of E_sa; `joint` the part of the first weight that E_sa meets, and then what `squared_error` takes.
-    """
-    tile = min(TARGET_TILE, inputs.shape[1])
-    operands = (*encoder, *joint)
-    return _call(
-        partial(_target_kernel, encoder_layers=len(encoder) // 2),
-        (inputs.shape[0], inputs.shape[1] // tile),
-        [_of_both(tile, inputs.shape[2]), _of_actor(code.shape[1]), *(_whole(array) for array in operands)],
-        _of_both(tile),
-        jax.ShapeDtypeStruct(inputs.shape[:2], jnp.float32),
-        warps=TARGET_WARPS,
-        interpret=interpret,
-    )(inputs, code[:, None], *operands)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(7,))
@@ -78,9 +45,9 @@ def squared_error(
 def _squared_error_forward(code, state_action, first, weight, second, last, goal, interpret):
     """The gradient is computed along with the error, since its direction is known; `backward` only scales it."""
     (actors, width), batch, dtype = code.shape, state_action.shape[0], state_action.dtype
-    tile = min(ROW_TILE, batch)
+    tile = min(TILE, batch)
     tiles = batch // tile
-    call = partial(_call, warps=ROW_WARPS, interpret=interpret)
+    call = partial(_call, interpret=interpret)
     rows, of_rows = jax.ShapeDtypeStruct((actors, batch, width), dtype), _of_both(tile, width)
     hidden = call(
         _first_kernel, (actors, tiles), [_of_actor(width), _of_rows(tile, width), _whole(first)], of_rows, rows
@@ -130,25 +97,16 @@ def _squared_error_backward(interpret, gradients, cotangents):
 squared_error.defvjp(_squared_error_forward, _squared_error_backward)
 
 
-def _target_kernel(inputs: Ref, code: Ref, *refs: Ref, encoder_layers: int) -> None:
-    *layers, out = refs
-    encoder, (weight_sa, first, weight, second, last) = layers[: 2 * encoder_layers], layers[2 * encoder_layers :]
-    blocks = [inputs[...]]
-    for index in range(encoder_layers):
-        blocks = _layer(blocks, encoder[2 * index], encoder[2 * index + 1], relu=index < encoder_layers - 1)
-    blocks = _each(jnp.add, _product(blocks, weight_sa), _vector(code, 0))
-    blocks = _lower(_relu(_affine(_standard(blocks)[0], first, 0, 1)))
-    out[...] = _value(_layer(blocks, weight, second), last)
-
-
 def _first_kernel(code: Ref, state_action: Ref, first: Ref, hidden: Ref) -> None:
-    standard, _ = _standard_rows(state_action[...].astype(jnp.float32) + code[0, :][None])
+    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None])
     hidden[...] = jnp.maximum(standard * first[0, :][None] + first[1, :][None], 0.0).astype(hidden.dtype)
 
 
-def _error_kernel(before: Ref, goal: Ref, second: Ref, last: Ref, value: Ref, back: Ref, sums: Ref, count: int) -> None:
+def _error_kernel(
+    before: Ref, goal: Ref, second: Ref, last: Ref, value: Ref, back: Ref, sums: Ref, count: int
+) -> None:
     """The second layer, the value and their gradient; sums over the tile: last, scale, offset, bias."""
-    standard, inverse = _standard_rows(before[...].astype(jnp.float32) + second[0, :][None])
+    standard, inverse = standardise(before[...].astype(jnp.float32) + second[0, :][None])
     active = jnp.maximum(standard * second[1, :][None] + second[2, :][None], 0.0)
     found = (active * last[0, :][None]).sum(axis=1)
     value[...] = found
@@ -157,7 +115,7 @@ def _error_kernel(before: Ref, goal: Ref, second: Ref, last: Ref, value: Ref, ba
     grads = jnp.where(active > 0, slope * last[0, :][None], 0.0)
     sums[1, :] = (grads * standard).sum(axis=0)
     sums[2, :] = grads.sum(axis=0)
-    grads = _standard_rows_backward(grads * second[1, :][None], standard, inverse)
+    grads = standardise_backward(grads * second[1, :][None], standard, inverse)
     sums[3, :] = grads.sum(axis=0)
     back[...] = grads.astype(back.dtype)
 
@@ -170,11 +128,11 @@ def _step_kernel(
 
     def add(actor, sums):
         total, scale, offset = sums
-        standard, inverse = _standard_rows(shared + code[actor, :][None])
+        standard, inverse = standardise(shared + code[actor, :][None])
         active = standard * first[0, :][None] + first[1, :][None] > 0
         grads = jnp.where(active, above[actor, :, :].astype(jnp.float32), 0.0)
         scale, offset = scale + (grads * standard).sum(axis=0), offset + grads.sum(axis=0)
-        grads = _standard_rows_backward(grads * first[0, :][None], standard, inverse)
+        grads = standardise_backward(grads * first[0, :][None], standard, inverse)
         of_codes[actor, :] = grads.sum(axis=0)
         return total + grads, scale, offset
 
@@ -185,69 +143,8 @@ def _step_kernel(
     of_first[1, :] = offset
 
 
-def _standard_rows(rows: Array) -> tuple[Array, Array]:
-    (standard,), inverse = _standard([rows])
-    return standard, inverse
-
-
-def _standard_rows_backward(grads: Array, standard: Array, inverse: Array) -> Array:
-    along = (grads * standard).mean(axis=1, keepdims=True)
-    return inverse * (grads - grads.mean(axis=1, keepdims=True) - standard * along)
-
-
-def _columns(width: int) -> list[slice]:
-    size = min(COLUMNS, width)
-    return [slice(start, start + size) for start in range(0, width, size)]
-
-
-def _each(function: Callable, *lists: list) -> Blocks:
-    return [function(*items) for items in zip(*lists, strict=True)]
-
-
-def _vector(vectors: Ref, index: int) -> Blocks:
-    return [vectors[index, part][None, :] for part in _columns(vectors.shape[1])]
-
-
-def _product(blocks: Blocks, weight: Ref) -> Blocks:
-    """Rows times a weight, summed in float32."""
-    rows = _columns(weight.shape[0]) if len(blocks) > 1 else [slice(0, weight.shape[0])]
-    dot = partial(jnp.dot, preferred_element_type=jnp.float32)
-    return [sum(_each(lambda b, r, part=part: dot(b, weight[r, part]), blocks, rows)) for part in _columns(weight.shape[1])]
-
-
-def _standard(blocks: Blocks) -> tuple[Blocks, Array]:
-    """Rows with mean 0 and variance 1, and what they were multiplied with."""
-    width = sum(block.shape[1] for block in blocks)
-    mean = sum(block.sum(axis=1, keepdims=True) for block in blocks) / width
-    centred = [block - mean for block in blocks]
-    inverse = lax.rsqrt(sum((block * block).sum(axis=1, keepdims=True) for block in centred) / width + EPSILON)
-    return [block * inverse for block in centred], inverse
-
-
-def _affine(blocks: Blocks, vectors: Ref, scale: int, offset: int) -> Blocks:
-    return _each(lambda b, s, o: b * s + o, blocks, _vector(vectors, scale), _vector(vectors, offset))
-
-
-def _relu(blocks: Blocks) -> Blocks:
-    return [jnp.maximum(block, 0.0) for block in blocks]
-
-
-def _lower(blocks: Blocks) -> Blocks:
-    return [block.astype(jnp.bfloat16) for block in blocks]
-
-
-def _layer(blocks: Blocks, weight: Ref, vectors: Ref, relu: bool = True) -> Blocks:
-    standard, _ = _standard(_each(jnp.add, _product(blocks, weight), _vector(vectors, 0)))
-    blocks = _affine(standard, vectors, 1, 2)
-    return _lower(_relu(blocks) if relu else blocks)
-
-
-def _value(blocks: Blocks, last: Ref) -> Float[Array, " tile"]:
-    return sum(_each(lambda b, w: (b.astype(jnp.float32) * w).sum(axis=1), blocks, _vector(last, 0)))
-
-
-def _call(kernel, grid, in_specs, out_specs, out_shape, *, warps: int, interpret: bool) -> Callable:
-    params = triton.CompilerParams(num_warps=warps, num_stages=1)
+def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool) -> Callable:
+    params = triton.CompilerParams(num_warps=WARPS, num_stages=1)
     return pl.pallas_call(
         kernel,
         grid=grid,
