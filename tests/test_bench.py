@@ -74,13 +74,13 @@ def test_the_own_worker_trains_when_asked():
 
 
 def test_the_update_bench_has_rows_with_floors():
-    options = update.UpdateOptions(recipes=("td3",), seeds=(1, 2), task="probe-action", rounds=2, seconds=0.0)
+    options = update.UpdateOptions(recipes=("td3",), seeds=(1,), task="probe-action", rounds=2, seconds=0.0)
     report = update.measure(options)
     rows = {(row["recipe"], row["seeds"]): row for row in report["rows"]}
-    assert list(rows) == [("sac", 1), ("sac", 2), ("td3", 1), ("td3", 2)]
-    one, two = rows["td3", 1], rows["td3", 2]
+    assert list(rows) == [("sac", 1), ("td3", 1)]
+    one = rows["td3", 1]
     assert rows["sac", 1]["times_sac"] == 1.0 and one["actor_updates"] == 0.5
-    assert one["gigaflop"] < rows["sac", 1]["gigaflop"] and two["gigaflop"] > 1.9 * one["gigaflop"]
+    assert 0 < one["gigaflop"] < rows["sac", 1]["gigaflop"]
     assert all(row["device"] == report["device"] and row["precision"] == "float32" for row in report["rows"])
     assert all(row["ms_per_iteration"] > 0 and 0 < row["share_of_floor"] < 1 for row in report["rows"])
     assert all(row["compile_seconds_cold"] >= 0 and row["peak_megabytes"] > 0 for row in report["rows"])

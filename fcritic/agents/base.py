@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks.precision import Precision
+from fcritic.networks.precision import Precision, on_gpu
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -44,7 +44,7 @@ def row_major(grads: Any) -> Any:
     A GPU's compiler may choose another order for the gradient of a weight. Parameters, moments and targets would
     follow it inside the loop over critic updates, and be transposed and copied in each of them.
     """
-    if jax.default_backend() != "gpu":
+    if not on_gpu():
         return grads
     return jax.tree.map(lambda leaf: with_layout_constraint(leaf, Layout(tuple(range(leaf.ndim)))), grads)
 
@@ -70,8 +70,8 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """Batch of the actor update: its own (line 18), or the last critic update's (published SAC and TD3)."""
 
     precision: Precision = "auto"
-    """In what the networks of an update compute: `float32`, `bfloat16` (parameters, sums and values in float32), or
-    `auto`: bfloat16 on a GPU, float32 elsewhere."""
+    """In what the critics of an update compute: `float32`, `bfloat16` (parameters, sums and values in float32), or
+    `auto`: bfloat16 for functional critics on a GPU, float32 otherwise."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -129,6 +129,11 @@ class AbstractAgent(abc.ABC, Generic[State]):
     def batches_per_iteration(self) -> int:
         """How many batches one `update` uses."""
         return self.cycles * (self.critic_steps + (self.actor_batch == "own"))
+
+    @property
+    def compute_dtype(self) -> jnp.dtype:
+        """What `precision` means here and now."""
+        return jnp.dtype("float32" if self.precision == "auto" else self.precision)
 
     def actor_due(self, iteration: int) -> tuple[bool, ...]:
         """In which cycles of an iteration the actors are updated: the last of every `actor_delay`."""

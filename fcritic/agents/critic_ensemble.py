@@ -14,7 +14,6 @@ from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, ActorBatch, Learner
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
-from fcritic.networks.precision import compute_dtype
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -113,7 +112,7 @@ class CriticEnsembleAgent(AbstractAgent[State]):
     def train_critics(self, state: Any, batch: Transition, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         """One step of all critics toward the common target."""
         goal = self.critic_target(state, batch, key)
-        loss = lambda critics: critic_loss(critics.lowered(self._dtype), goal, batch)
+        loss = lambda critics: critic_loss(critics.lowered(self.compute_dtype), goal, batch)
         grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
         return state.critics.apply(grads, self.optimiser()), metrics
 
@@ -121,7 +120,7 @@ class CriticEnsembleAgent(AbstractAgent[State]):
         self, targets: StateActionCritic, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"], key
     ) -> Float[Array, " batch"]:
         """The minimum over the drawn subset of target critics."""
-        return values(draw_subset(targets, self.subset, key).lowered(self._dtype), obs, act).min(axis=0)
+        return values(draw_subset(targets, self.subset, key).lowered(self.compute_dtype), obs, act).min(axis=0)
 
     def begin_critics(self, spec: EnvSpec, key: PRNGKeyArray) -> Learner:
         """Critics before any training; their targets begin as copies."""
@@ -129,10 +128,6 @@ class CriticEnsembleAgent(AbstractAgent[State]):
             spec.obs_dim, spec.act_dim, self.critic_hidden, layer_norm=self.layer_norm, key=k
         )
         return Learner.start(ensembles.stack(make, self.critics, key), self.optimiser())
-
-    @property
-    def _dtype(self):
-        return compute_dtype(self.precision)
 
     def optimiser(self) -> optax.GradientTransformation:
         """Adam for actor and critics."""

@@ -19,7 +19,7 @@ from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.networks.precision import compute_dtype
+from fcritic.networks.precision import on_gpu
 from fcritic.types import EnvSpec, Metrics, Transition
 
 Pairing = Literal["fixed", "permuted", "mean"]
@@ -143,7 +143,7 @@ class FAC(AbstractAgent[FACState]):
         if self.neighbours != "none":
             extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
-        dtype = compute_dtype(self.precision)
+        dtype = self.compute_dtype
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
             lowered, targets = critics.lowered(dtype), state.targets.lowered(dtype)
@@ -159,7 +159,7 @@ class FAC(AbstractAgent[FACState]):
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics = state.actors.params, state.critics.params.lowered(compute_dtype(self.precision))
+        policies, critics = state.actors.params, state.critics.params.lowered(self.compute_dtype)
         if self.pairing == "permuted":
             order = jax.random.permutation(key, self.members)
             encoder = critics.encoder if self._shared_encoder else ensembles.member(critics.encoder, order)
@@ -220,6 +220,11 @@ class FAC(AbstractAgent[FACState]):
         if self.functional and self.encoder.depth > 1:
             variants["--encoder.depth 1"] = encoder(depth=1)
         return variants
+
+    @property
+    def compute_dtype(self) -> jnp.dtype:
+        """What `precision` means here and now: functional critics gain from bfloat16 on a GPU."""
+        return jnp.dtype(jnp.bfloat16) if self.precision == "auto" and on_gpu() else super().compute_dtype
 
     @property
     def _encoder_rate(self) -> float:

@@ -4,20 +4,22 @@ import statistics
 import time
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array
 
+from fcritic.networks.precision import on_gpu
 
-def measured(dtype: jnp.dtype) -> dict[str, float]:
-    """FLOP per second of a large product in this type, and bytes per second of a large copy, read and written."""
-    on_gpu = jax.default_backend() == "gpu"
-    side, numbers = (8192, 2**29) if on_gpu else (1024, 2**25)
-    matrix = jax.random.normal(jax.random.key(0), (side, side)).astype(dtype)  # zeros would run faster
+
+def measured() -> dict[str, float]:
+    """FLOP per second of a large product in each precision; bytes per second of a large copy, read and written."""
+    side, numbers = (8192, 2**29) if on_gpu() else (1024, 2**25)
+    matrix = jax.random.normal(jax.random.key(0), (side, side))  # zeros would run faster
     vector = jax.random.normal(jax.random.key(1), (numbers,))
-    return {
-        "flop_per_second": 2 * side**3 / _seconds(jax.jit(lambda x: x @ x), matrix),
-        "bytes_per_second": 2 * vector.nbytes / _seconds(jax.jit(lambda x: x + 1), vector),
+    product = jax.jit(lambda x: x @ x)
+    rates = {
+        f"{name}_flop_per_second": 2 * side**3 / _seconds(product, matrix.astype(name))
+        for name in ("float32", "bfloat16")
     }
+    return rates | {"bytes_per_second": 2 * vector.nbytes / _seconds(jax.jit(lambda x: x + 1), vector)}
 
 
 def _seconds(function, argument: Array) -> float:

@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
+import jax.numpy as jnp
 import numpy as np
 
 from fcritic.agents.base import AbstractAgent
@@ -19,7 +21,9 @@ from fcritic.config import TrainConfig
 from fcritic.cost import flops_per_iteration
 from fcritic.envs import task_spec
 from fcritic.errors import require_at_least
-from fcritic.networks.precision import Precision, compute_dtype
+from fcritic.learning import TrainState
+from fcritic.networks.precision import Precision, on_gpu
+from fcritic.replay import Replay
 from fcritic.saving import learning_of
 from fcritic.types import EnvSpec, Transition
 
@@ -64,13 +68,13 @@ class UpdateOptions:
 class Turns:
     """The compiled iterations of one recipe for so many seeds, ready to be timed."""
 
-    def __init__(self, recipe: str, seeds: int, options: UpdateOptions, spec: EnvSpec):
+    def __init__(self, recipe: str, seeds: int, options: UpdateOptions, spec: EnvSpec, single: TrainState):
         self.recipe, self.seeds, self.spec = recipe, seeds, spec
         agent = dataclasses.replace(find_recipe(recipe), precision=options.precision)
         self.config = TrainConfig(agent, recipe=recipe, task=options.task, envs=options.envs, seeds=seeds)
         self.agent: AbstractAgent = agent
         self._learning = learning_of(self.config, spec)
-        self._flat = self._learning.flat(self._learning.start(self.config.seed_numbers))
+        self._flat = self._learning.flat(_repeated(single, seeds))
         self.agent_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._flat.tree.agent))
         draw = np.random.default_rng(0).normal
         rows = lambda *rest: draw(size=(seeds, options.envs, *rest)).astype(np.float32)
@@ -99,13 +103,15 @@ def measure(options: UpdateOptions, say=lambda line: None) -> dict[str, Any]:
     """Rows, one per recipe and number of seeds, with the floor of the same work and the measured ceilings."""
     with contextlib.ExitStack() as stack:
         folder = options.cache or stack.enter_context(tempfile.TemporaryDirectory())
+        stack.callback(compilation_cache.reset_cache)  # it holds on to its folder
         # Small programs are kept too, so that their second compilation is one from the cache.
         changed = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.0}
         for name, value in changed.items():
             stack.callback(jax.config.update, name, getattr(jax.config, name))
             jax.config.update(name, value)
+        compilation_cache.reset_cache()
         prepare()
-        rates = ceilings.measured(compute_dtype(options.precision))
+        rates = ceilings.measured()
         turns = _compiled(options, say)
         times = _timed(turns, options, say)
     rows = [_row(turn, times, rates) for turn in turns]
@@ -116,9 +122,13 @@ def measure(options: UpdateOptions, say=lambda line: None) -> dict[str, Any]:
 
 def _compiled(options: UpdateOptions, say) -> list[Turns]:
     spec = task_spec(options.task)
-    seeds = options.seeds or ((1, 4, 10) if jax.default_backend() == "gpu" else (1,))
+    seeds = options.seeds or ((1, 4, 10) if on_gpu() else (1,))
     names = [UNIT, *(name for name in options.recipes if name != UNIT)]
-    turns = [Turns(name, count, options, spec) for name in names for count in seeds]
+    singles = {
+        name: learning_of(TrainConfig.of(name, task=options.task, envs=options.envs), spec).start([0])
+        for name in names
+    }
+    turns = [Turns(name, count, options, spec, singles[name]) for name in names for count in seeds]
 
     def compile_cold(turn: Turns) -> None:
         turn.cold_seconds = turn.compile()
@@ -130,6 +140,16 @@ def _compiled(options: UpdateOptions, say) -> list[Turns]:
         jax.clear_caches()  # those in memory; what is on disk stays
         turn.cached_seconds = turn.compile()
     return turns
+
+
+def _repeated(single: TrainState, seeds: int) -> TrainState:
+    """The state of one seed so many times: for timing, seeds need not differ, and drawing them takes a while."""
+    repeat = lambda tree: jax.tree.map(
+        lambda leaf: jax.device_put(np.repeat(np.asarray(leaf), seeds, axis=0)), tree
+    )
+    ring = Replay(repeat(single.replay.rows), jnp.copy(single.replay.written))
+    parts = (repeat(part) for part in (single.agent, single.normalizer))
+    return TrainState(*parts, ring, repeat(single.keys), repeat(single.tally), jnp.copy(single.tallied))
 
 
 def _timed(turns: list[Turns], options: UpdateOptions, say) -> dict[tuple[str, int], list[float]]:
@@ -155,11 +175,12 @@ def _row(turn: Turns, times: dict[tuple[str, int], list[float]], rates: dict[str
     sampled = agent.batches_per_iteration * agent.batch_size * (2 * turn.spec.obs_dim + turn.spec.act_dim + 2)
     floor_bytes = 2 * turn.agent_bytes + 4 * turn.seeds * sampled
     milliseconds = statistics.median(own)
-    arithmetic, traffic = (1000 * flop / rates["flop_per_second"], 1000 * floor_bytes / rates["bytes_per_second"])
+    arithmetic = 1000 * flop / rates[f"{agent.compute_dtype.name}_flop_per_second"]
+    traffic = 1000 * floor_bytes / rates["bytes_per_second"]
     return {
         "recipe": turn.recipe,
         "seeds": turn.seeds,
-        "precision": compute_dtype(agent.precision).name,
+        "precision": agent.compute_dtype.name,
         "ms_per_iteration": round(milliseconds, 3),
         "ms_spread": [round(min(own), 3), round(max(own), 3)],
         "times_sac": round(statistics.median(ratios), 2),

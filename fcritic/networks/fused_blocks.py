@@ -1,10 +1,10 @@
 """A stack of transformer blocks on many sequences at once, by the kernels of `block_kernels`, where they fit."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks import block_kernels as kernels
+from fcritic.networks.precision import on_gpu
 from fcritic.networks.transformer import Block, attend_all
 
 INTERPRET = False
@@ -12,8 +12,8 @@ INTERPRET = False
 
 
 def fit(blocks: tuple[Block, ...]) -> bool:
-    """Whether the kernels can compute these blocks: on a GPU in bfloat16, the default block, a power of two wide."""
-    if not blocks or not (INTERPRET or jax.default_backend() == "gpu"):
+    """Whether the kernels can compute these blocks: on a GPU in bfloat16, as by default, a power of two wide."""
+    if not blocks or not (INTERPRET or on_gpu()):
         return False
     block = blocks[0]
     width = block.query.weight.shape[-1]

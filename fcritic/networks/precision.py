@@ -11,11 +11,9 @@ Precision = Literal["auto", "float32", "bfloat16"]
 Tree = TypeVar("Tree")
 
 
-def compute_dtype(precision: Precision) -> jnp.dtype:
-    """The type in which hidden layers compute; `auto` is bfloat16 on a GPU and float32 elsewhere."""
-    if precision == "auto":
-        precision = "bfloat16" if jax.default_backend() == "gpu" else "float32"
-    return jnp.dtype(precision)
+def on_gpu() -> bool:
+    """Whether programs will run on a GPU."""
+    return jax.default_backend() == "gpu"
 
 
 def lower(tree: Tree, dtype: jnp.dtype) -> Tree:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from fcritic.networks import error_kernels, target_kernel
 from fcritic.networks.critics import ValueHead
 from fcritic.networks.norm_kernels import normalised
+from fcritic.networks.precision import on_gpu
 
 INTERPRET = False
 """Whether the kernels are interpreted, which works anywhere; for tests."""
@@ -21,7 +22,7 @@ ROWS = 128
 
 def fits(head: Any, obs: Float[Array, "batch obs"]) -> bool:
     """Whether the kernels can compute this head: on a GPU in bfloat16, with norms, powers of two wide."""
-    if not isinstance(head, ValueHead) or not (INTERPRET or jax.default_backend() == "gpu"):
+    if not isinstance(head, ValueHead) or not (INTERPRET or on_gpu()):
         return False
     hidden = (*head.state_action.layers, *head.joint.layers[:-1])
     norms = (*head.state_action.norms, *head.joint.norms[:-1])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.mlp import Linear
+from fcritic.networks.precision import on_gpu
 
 Activation = Literal["relu", "gelu"]
 
@@ -89,7 +90,7 @@ def attend_all(
     tokens: int,
 ) -> Float[Array, "sequences kept heads depth"]:
     """The same for many sequences of so many tokens, followed by padding; on a GPU by a kernel of cuDNN."""
-    if jax.default_backend() != "gpu":
+    if not on_gpu():
         return jax.vmap(attend)(query, key[:, :tokens], value[:, :tokens])
     lengths = lambda x, length: jnp.full((x.shape[0],), length, jnp.int32)
     return jax.nn.dot_product_attention(
