@@ -130,10 +130,10 @@ class Learning:
         leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
 
-    def compiled(self, state: Flat, transition: Transition, iteration: int) -> jax.stages.Compiled:
-        """The program that `learn` runs, compiled or read from the cache, to ask how large it is."""
+    def lowered(self, state: Flat, transition: Transition, iteration: int) -> jax.stages.Lowered:
+        """The program that `learn` runs in this iteration, to be compiled and timed by itself."""
         row, due = replay.pack(transition), self.agent.actor_due(iteration)
-        return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration)).compile()
+        return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration))
 
 
 def over_seeds(function):

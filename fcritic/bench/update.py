@@ -23,7 +23,7 @@ from fcritic.envs import task_spec
 from fcritic.errors import require_at_least
 from fcritic.learning import TrainState
 from fcritic.networks.precision import Precision, on_gpu
-from fcritic.replay import Replay
+from fcritic.replay import Replay, pack
 from fcritic.saving import learning_of
 from fcritic.types import EnvSpec, Transition
 
@@ -80,22 +80,38 @@ class Turns:
         rows = lambda *rest: draw(size=(seeds, options.envs, *rest)).astype(np.float32)
         self._step = Transition(rows(spec.obs_dim), rows(spec.act_dim), rows(), rows() * 0 + 1, rows(spec.obs_dim))
         self._count = 0
-        self.memory_bytes, self.cold_seconds, self.cached_seconds = 0, 0.0, 0.0
+        self._lowered: list[jax.stages.Lowered] = []
+        self._programs: list[jax.stages.Compiled] = []
+        self.trace_seconds, self.cold_seconds, self.cached_seconds = 0.0, 0.0, 0.0
+
+    def trace(self) -> None:
+        """Makes the programs of the iterations, which differ where the actor is not updated in each."""
+        start = time.perf_counter()
+        iterations = range(self.agent.actor_delay)
+        self._lowered = [self._learning.lowered(self._flat, self._step, number) for number in iterations]
+        self.trace_seconds = time.perf_counter() - start
 
     def compile(self) -> float:
-        """Seconds to trace and to compile, or to find in the cache; of TD3's two programs the longer one."""
+        """Seconds to compile them, or to find them in the cache."""
         start = time.perf_counter()
-        sizes = self._learning.compiled(self._flat, self._step, self.agent.actor_delay - 1).memory_analysis()
-        self.memory_bytes = 0 if sizes is None else sizes.argument_size_in_bytes + sizes.temp_size_in_bytes
+        self._programs = [lowered.compile() for lowered in self._lowered]
         return time.perf_counter() - start
+
+    @property
+    def memory_bytes(self) -> int:
+        """Arguments and what lives beside them while a program runs."""
+        sizes = [program.memory_analysis() for program in self._programs]
+        return max(0 if size is None else size.argument_size_in_bytes + size.temp_size_in_bytes for size in sizes)
 
     def milliseconds(self, iterations: int) -> float:
         """Per iteration, over so many of them."""
+        row, leaves = pack(self._step), self._flat.leaves
         start = time.perf_counter()
         for _ in range(iterations):
-            self._flat = self._learning.learn(self._flat, self._step, self._count)
+            leaves = self._programs[self._count % len(self._programs)](leaves, row, np.uint32(self._count))
             self._count += 1
-        jax.block_until_ready(self._flat.leaves)
+        jax.block_until_ready(leaves)
+        self._flat = dataclasses.replace(self._flat, leaves=leaves)
         return 1000 * (time.perf_counter() - start) / iterations
 
 
@@ -131,6 +147,7 @@ def _compiled(options: UpdateOptions, say) -> list[Turns]:
     turns = [Turns(name, count, options, spec, singles[name]) for name in names for count in seeds]
 
     def compile_cold(turn: Turns) -> None:
+        turn.trace()
         turn.cold_seconds = turn.compile()
         say(f"{turn.recipe}, {turn.seeds} seeds: compiled in {turn.cold_seconds:.1f} s")
 
@@ -144,9 +161,7 @@ def _compiled(options: UpdateOptions, say) -> list[Turns]:
 
 def _repeated(single: TrainState, seeds: int) -> TrainState:
     """The state of one seed so many times: for timing, seeds need not differ, and drawing them takes a while."""
-    repeat = lambda tree: jax.tree.map(
-        lambda leaf: jax.device_put(np.repeat(np.asarray(leaf), seeds, axis=0)), tree
-    )
+    repeat = lambda tree: jax.tree.map(lambda leaf: jnp.array(np.repeat(np.asarray(leaf), seeds, axis=0)), tree)
     ring = Replay(repeat(single.replay.rows), jnp.copy(single.replay.written))
     parts = (repeat(part) for part in (single.agent, single.normalizer))
     return TrainState(*parts, ring, repeat(single.keys), repeat(single.tally), jnp.copy(single.tallied))
@@ -192,6 +207,7 @@ def _row(turn: Turns, times: dict[tuple[str, int], list[float]], rates: dict[str
         "floor_ms_of_arithmetic": round(arithmetic, 4),
         "floor_ms_of_traffic": round(traffic, 4),
         "share_of_floor": round(max(arithmetic, traffic) / milliseconds, 3),
+        "trace_seconds": round(turn.trace_seconds, 1),
         "compile_seconds_cold": round(turn.cold_seconds, 1),
         "compile_seconds_cached": round(turn.cached_seconds, 1),
         "peak_megabytes": round(turn.memory_bytes / 1e6, 1),
