@@ -50,6 +50,8 @@ class UpdateOptions:
     """Least time of one turn."""
     compilers: int = 1
     """Programs compiled at a time; more than one makes their compile times longer than alone."""
+    cached: bool = True
+    """Compile every program a second time, from the cache."""
     cache: str | None = None
     """Folder of compiled programs to use; by default an empty one, so that the first compilation is a cold one."""
     out: str | None = None
@@ -82,7 +84,8 @@ class Turns:
         self._count = 0
         self._lowered: list[jax.stages.Lowered] = []
         self._programs: list[jax.stages.Compiled] = []
-        self.trace_seconds, self.cold_seconds, self.cached_seconds = 0.0, 0.0, 0.0
+        self.trace_seconds, self.cold_seconds = 0.0, 0.0
+        self.cached_seconds: float | None = None
 
     def trace(self) -> None:
         """Makes the programs of the iterations, which differ where the actor is not updated in each."""
@@ -153,8 +156,9 @@ def _compiled(options: UpdateOptions, say) -> list[Turns]:
 
     with ThreadPoolExecutor(options.compilers) as pool:  # what takes longest begins first
         list(pool.map(compile_cold, sorted(turns, key=lambda turn: -turn.agent_bytes)))
-    for turn in turns:
+    for turn in turns if options.cached else ():
         jax.clear_caches()  # those in memory; what is on disk stays
+        turn.trace()
         turn.cached_seconds = turn.compile()
     return turns
 
@@ -209,7 +213,7 @@ def _row(turn: Turns, times: dict[tuple[str, int], list[float]], rates: dict[str
         "share_of_floor": round(max(arithmetic, traffic) / milliseconds, 3),
         "trace_seconds": round(turn.trace_seconds, 1),
         "compile_seconds_cold": round(turn.cold_seconds, 1),
-        "compile_seconds_cached": round(turn.cached_seconds, 1),
+        "compile_seconds_cached": None if turn.cached_seconds is None else round(turn.cached_seconds, 1),
         "peak_megabytes": round(turn.memory_bytes / 1e6, 1),
     }
 
@@ -223,7 +227,7 @@ def report_text(report: dict[str, Any]) -> str:
     for row in report["rows"]:
         low, high = row["times_sac_spread"]
         updates = f"{row['critic_updates']} + {row['actor_updates']:g}"
-        seconds = f"{row['compile_seconds_cold']:.1f}, {row['compile_seconds_cached']:.1f} s"
+        seconds = f"{row['compile_seconds_cold']}, {row['compile_seconds_cached'] or '-'} s"
         lines.append(
             f"{row['recipe']:<12} {row['seeds']:>5} {updates:>8} {row['gigaflop']:>8.2f} "
             f"{row['ms_per_iteration']:>9.2f} {row['share_of_floor']:>6.1%} {seconds:>13} "
