@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -55,6 +55,9 @@ class AbstractAgent(abc.ABC, Generic[State]):
 
     Each field's docstring gives its meaning, the paper's symbol and where the default comes from.
     """
+
+    auto_on_gpu: ClassVar[Precision] = "float32"
+    """The precision that `auto` stands for on a GPU."""
 
     batch_size: int = 256
     """Transitions per update, m (Table `tab:hyperparams`)."""
@@ -133,7 +136,8 @@ class AbstractAgent(abc.ABC, Generic[State]):
     @property
     def compute_dtype(self) -> jnp.dtype:
         """What `precision` means here and now."""
-        return jnp.dtype("float32" if self.precision == "auto" else self.precision)
+        auto = self.auto_on_gpu if on_gpu() else "float32"
+        return jnp.dtype(auto if self.precision == "auto" else self.precision)
 
     def actor_due(self, iteration: int) -> tuple[bool, ...]:
         """In which cycles of an iteration the actors are updated: the last of every `actor_delay`."""

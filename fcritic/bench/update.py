@@ -133,7 +133,10 @@ def measure(options: UpdateOptions, say=lambda line: None) -> dict[str, Any]:
         rates = ceilings.measured()
         turns = _compiled(options, say)
         times = _timed(turns, options, say)
-    rows = [_row(turn, times, rates) for turn in turns]
+    flops = {
+        turn.recipe: flops_per_iteration(turn.agent, turn.spec) for turn in turns if turn.seeds == turns[0].seeds
+    }
+    rows = [_row(turn, times, rates, turn.seeds * flops[turn.recipe]) for turn in turns]
     device = jax.devices()[0].device_kind
     report = {"device": device, "jax": jax.__version__, "task": options.task, "ceilings": rates}
     return report | {"compilers": options.compilers, "rows": [{"device": device} | row for row in rows]}
@@ -186,10 +189,11 @@ def _timed(turns: list[Turns], options: UpdateOptions, say) -> dict[tuple[str, i
     return times
 
 
-def _row(turn: Turns, times: dict[tuple[str, int], list[float]], rates: dict[str, float]) -> dict[str, Any]:
+def _row(
+    turn: Turns, times: dict[tuple[str, int], list[float]], rates: dict[str, float], flop: int
+) -> dict[str, Any]:
     agent, own = turn.agent, times[turn.recipe, turn.seeds]
     ratios = [one / unit for one, unit in zip(own, times[UNIT, turn.seeds], strict=True)]
-    flop = turn.seeds * flops_per_iteration(agent, turn.spec)
     # The fewest bytes: what is learned is read and written once, every sampled transition read once.
     sampled = agent.batches_per_iteration * agent.batch_size * (2 * turn.spec.obs_dim + turn.spec.act_dim + 2)
     floor_bytes = 2 * turn.agent_bytes + 4 * turn.seeds * sampled

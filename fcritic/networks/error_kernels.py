@@ -60,34 +60,44 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
         [_of_both(tile), of_rows, pl.BlockSpec((None, None, 4, width), lambda j, k: (j, k, 0, 0))],
         [jax.ShapeDtypeStruct(goal.shape, jnp.float32), rows, _floats(actors, tiles, 4, width)],
     )(before, goal, second, last)
-    step, of_codes, of_first = call(
-        partial(_step_kernel, actors=actors),
-        (tiles,),
-        [
-            pl.BlockSpec((actors, tile, width), lambda k: (0, k, 0)),
-            pl.BlockSpec(code.shape, lambda k: (0, 0)),
-            pl.BlockSpec((tile, width), lambda k: (k, 0)),
-            pl.BlockSpec(first.shape, lambda k: (0, 0)),
-        ],
-        [
-            pl.BlockSpec((tile, width), lambda k: (k, 0)),
-            pl.BlockSpec((None, actors, width), lambda k: (k, 0, 0)),
-            pl.BlockSpec((None, 2, width), lambda k: (k, 0, 0)),
-        ],
-        [jax.ShapeDtypeStruct((batch, width), dtype), _floats(tiles, actors, width), _floats(tiles, 2, width)],
-    )(jnp.einsum("abo,io->abi", back, weight), code, state_action, first)
+    above = jnp.einsum("abo,io->abi", back, weight)
+    of_codes, step, of_first = _first_backward(above, code, state_action, first, interpret)
     total, error = sums.sum(axis=(0, 1)), value - goal
     d_weight = jnp.einsum("abi,abo->io", hidden, back, preferred_element_type=jnp.float32)
     gradients = (
-        of_codes.sum(axis=0),
+        of_codes,
         step,
-        of_first.sum(axis=0),
+        of_first,
         d_weight.astype(weight.dtype),
         jnp.stack([total[3], total[1], total[2]]),
         total[:1],
         -2 * error / error.size,
     )
     return (jnp.mean(error**2), value), gradients
+
+
+def _first_backward(above, code, state_action, first, interpret) -> tuple[Array, Array, Array]:
+    """Gradients of the code's part, of E_sa's part and of the norm of the first layer."""
+    (actors, batch, width), tile = above.shape, min(TILE, state_action.shape[0])
+    tiles = batch // tile
+    of_rows = pl.BlockSpec((tile, width), lambda k: (k, 0))
+    step, of_codes, of_first = _call(
+        partial(_step_kernel, actors=actors),
+        (tiles,),
+        [pl.BlockSpec((actors, tile, width), lambda k: (0, k, 0)), _whole(code), of_rows, _whole(first)],
+        [
+            of_rows,
+            pl.BlockSpec((None, actors, width), lambda k: (k, 0, 0)),
+            pl.BlockSpec((None, 2, width), lambda k: (k, 0, 0)),
+        ],
+        [
+            jax.ShapeDtypeStruct((batch, width), state_action.dtype),
+            _floats(tiles, actors, width),
+            _floats(tiles, 2, width),
+        ],
+        interpret=interpret,
+    )(above, code, state_action, first)
+    return of_codes.sum(axis=0), step, of_first.sum(axis=0)
 
 
 def _squared_error_backward(interpret, gradients, cotangents):
