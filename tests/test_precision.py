@@ -49,8 +49,8 @@ def distance(found, wanted) -> float:
 def one_step(agent: FAC):
     """Gradients of critics and actors (the first moments after one step) and what the updates report."""
     state, key = agent.init(SPEC, jax.random.key(0)), jax.random.key(1)
-    trained, critic_metrics = agent.critic_step(state, batch(), key)
-    climbed, actor_metrics = agent.actor_step(state, batch(), key)
+    trained, critic_metrics = jax.jit(agent.critic_step)(state, batch(), key)
+    climbed, actor_metrics = jax.jit(agent.actor_step)(state, batch(), key)
     moments = (trained.critics.opt_state[0].mu, climbed.actors.opt_state[0].mu)
     return moments, critic_metrics | actor_metrics, trained
 
