@@ -1,4 +1,5 @@
-"""How JAX is set up before it is used: compiled programs are kept, and one slow path is avoided."""
+"""How JAX is set up before it is used: compiled programs are kept, GPU work is queued as one graph, and one slow
+path of the CPU is avoided."""
 
 import os
 from pathlib import Path
@@ -8,10 +9,17 @@ import jaxlib
 
 # XLA's CPU backend hands layer norms and their gradients to a library that is slower than its own code:
 # one iteration of `fac-small` took 52 ms with it and 34 ms without, on 2 cores. Naming a kind of operation
-# that these networks do not have turns it off. An unknown flag would end the process, hence the versions.
-_SLOW_FUSION_VERSIONS = ("0.10.", "0.11.", "0.12.")
+# that these networks do not have turns it off.
 _NO_SLOW_FUSION = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
-
+# On a GPU an iteration is some thousand short operations. As a CUDA graph, loops included, they need not be
+# launched one by one, and those that do not depend on each other run side by side: `sac+` with 4 seeds on an
+# H200 took 3.4 ms without graphs, 2.5 with and 1.95 with both.
+_GRAPHED = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
+_WHOLE_GRAPH = f"--xla_gpu_enable_command_buffer={_GRAPHED}"
+_SIDE_BY_SIDE = "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
+_FLAGS = (_NO_SLOW_FUSION, _WHOLE_GRAPH, _SIDE_BY_SIDE)
+# An unknown flag would end the process, hence the versions.
+_KNOWN_VERSIONS = ("0.10.", "0.11.", "0.12.")
 
 # Excludes operations that add in an order of their own, and the choice of kernels by timing them.
 _DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
@@ -19,17 +27,11 @@ _DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
 def prepare(deterministic: bool = False) -> None:
     """Sets JAX up for a process of ours; call it before the first computation, which fixes the flags."""
-    if jaxlib.__version__.startswith(_SLOW_FUSION_VERSIONS):
-        _add_flag("ynn_fusion_type", _NO_SLOW_FUSION)
-    if deterministic:
-        _add_flag("xla_gpu_deterministic_ops", _DETERMINISTIC)
+    if jaxlib.__version__.startswith(_KNOWN_VERSIONS):
+        given = os.environ.get("XLA_FLAGS", "")
+        wanted = (*_FLAGS, _DETERMINISTIC) if deterministic else _FLAGS
+        added = [flag for flag in wanted if flag.split("=")[0] not in given]  # what the user sets, wins
+        os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
     if jax.config.jax_compilation_cache_dir is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-
-
-def _add_flag(name: str, flag: str) -> None:
-    """Adds a flag unless the user has set it already."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if name not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {flag}".strip()

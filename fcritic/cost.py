@@ -1,5 +1,6 @@
 """What is said before a training begins: what it costs on this device, and what would cost less."""
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,11 @@ LONG = 3600.0
 
 
 def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
-    """Arithmetic of one iteration of one seed: all its updates, without compiling them."""
+    """Arithmetic of one iteration of one seed: all its updates, without compiling them.
+
+    Counted in float32, where every product stands in the program: a kernel does the same ones, out of sight.
+    """
+    agent = dataclasses.replace(agent, precision="float32")
     key = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(lambda k: agent.init(spec, k), key)
     shape = (agent.batches_per_iteration, agent.batch_size)

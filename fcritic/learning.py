@@ -116,6 +116,11 @@ class Learning:
         leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
 
+    def lowered(self, state: Flat, transition: Transition, iteration: int) -> jax.stages.Lowered:
+        """The program that `learn` runs in this iteration, to be compiled and timed by itself."""
+        row, due = replay.pack(transition), self.agent.actor_due(iteration)
+        return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration))
+
 
 @lru_cache(maxsize=16)
 def _reported(learning: Learning) -> tuple[Metrics, Metrics]:

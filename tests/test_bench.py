@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fcritic.bench import peers, updates
+from fcritic.bench import loop, peers, update
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 
@@ -73,12 +73,26 @@ def test_the_own_worker_trains_when_asked():
     assert '"steps": 7' in turn and '"seconds"' in turn
 
 
-def test_updates_are_multiples_of_sac():
-    options = updates.UpdatesOptions(recipes=("td3",), task="probe-action", rounds=2, seconds=0.0)
-    rows = updates.measure(options)["recipes"]
-    assert list(rows) == ["sac", "td3"]
-    assert rows["sac"]["times_sac"] == 1.0 and rows["td3"]["actor_updates"] == 0.5
-    assert rows["td3"]["milliseconds"] > 0 and rows["td3"]["gigaflop"] < rows["sac"]["gigaflop"]
+def test_the_update_bench_has_rows_with_floors():
+    options = update.UpdateOptions(recipes=("td3",), seeds=(1,), task="probe-action", rounds=2, seconds=0.0)
+    report = update.measure(options)
+    rows = {(row["recipe"], row["seeds"]): row for row in report["rows"]}
+    assert list(rows) == [("sac", 1), ("td3", 1)]
+    one = rows["td3", 1]
+    assert rows["sac", 1]["times_sac"] == 1.0 and one["actor_updates"] == 0.5
+    assert 0 < one["gigaflop"] < rows["sac", 1]["gigaflop"]
+    assert all(row["device"] == report["device"] and row["precision"] == "float32" for row in report["rows"])
+    assert all(row["ms_per_iteration"] > 0 and 0 < row["share_of_floor"] < 1 for row in report["rows"])
+    assert all(row["compile_seconds_cold"] >= 0 and row["peak_megabytes"] > 0 for row in report["rows"])
+    assert "td3" in update.report_text(report)
+
+
+def test_the_loop_bench_tells_frames_per_second_and_waiting():
+    options = loop.LoopOptions("sac", "probe-action", seeds=2, envs=2, warmup=20, rounds=1, iterations=5)
+    report = loop.measure(options)
+    assert report["frames_per_second"] > 0 and 0 <= report["share_device_waits"] < 1
+    assert report["seconds_to_first_update"] > report["seconds_to_build"] > 0
+    assert "frames/s" in loop.report_text(report)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +100,8 @@ def test_updates_are_multiples_of_sac():
     [
         (["bench", "peer"], "did you mean peers?"),
         (["bench", "peers", "--rounds", "0"], "--rounds must be at least 1"),
-        (["bench", "updates", "--recipes", "sacc"], "did you mean sac"),
-        (["bench", "updates", "--round", "3"], "did you mean --rounds"),
+        (["bench", "update", "--recipes", "sacc"], "did you mean sac"),
+        (["bench", "update", "--round", "3"], "did you mean --rounds"),
     ],
 )
 def test_mistakes_are_one_line(args, words, capsys):

@@ -3,15 +3,17 @@
 import abc
 import dataclasses
 import math
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import equinox as eqx
 import jax
+from jax.experimental.layout import Layout, with_layout_constraint
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic.errors import UsageError, require_at_least
+from fcritic.networks.precision import Precision, on_gpu
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -32,8 +34,19 @@ class Learner(eqx.Module):
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""
-        updates, opt_state = optimiser.update(grads, self.opt_state, self.params)
+        updates, opt_state = optimiser.update(row_major(grads), self.opt_state, self.params)
         return Learner(optax.apply_updates(self.params, updates), opt_state)
+
+
+def row_major(grads: Any) -> Any:
+    """Gradients in the order of memory that the parameters have.
+
+    A GPU's compiler may choose another order for the gradient of a weight. Parameters, moments and targets would
+    follow it inside the loop over critic updates, and be transposed and copied in each of them.
+    """
+    if not on_gpu():
+        return grads
+    return jax.tree.map(lambda leaf: with_layout_constraint(leaf, Layout(tuple(range(leaf.ndim)))), grads)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +55,9 @@ class AbstractAgent(abc.ABC, Generic[State]):
 
     Each field's docstring gives its meaning, the paper's symbol and where the default comes from.
     """
+
+    auto_on_gpu: ClassVar[Precision] = "float32"
+    """The precision that `auto` stands for on a GPU."""
 
     batch_size: int = 256
     """Transitions per update, m (Table `tab:hyperparams`)."""
@@ -55,6 +71,10 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """Cycles per actor update (paper: 1; TD3's delayed actor: 2)."""
     actor_batch: ActorBatch = "own"
     """Batch of the actor update: its own (line 18), or the last critic update's (published SAC and TD3)."""
+
+    precision: Precision = "auto"
+    """In what the critics of an update compute: `float32`, `bfloat16` (parameters, sums and values in float32), or
+    `auto`: bfloat16 for functional critics on a GPU, float32 otherwise."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -113,6 +133,12 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """How many batches one `update` uses."""
         return self.cycles * (self.critic_steps + (self.actor_batch == "own"))
 
+    @property
+    def compute_dtype(self) -> jnp.dtype:
+        """What `precision` means here and now."""
+        auto = self.auto_on_gpu if on_gpu() else "float32"
+        return jnp.dtype(auto if self.precision == "auto" else self.precision)
+
     def actor_due(self, iteration: int) -> tuple[bool, ...]:
         """In which cycles of an iteration the actors are updated: the last of every `actor_delay`."""
         numbers = range(iteration * self.cycles, (iteration + 1) * self.cycles)
@@ -133,7 +159,7 @@ def update(
     """
     groups = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
     keys = jax.random.split(key, agent.cycles)
-    if len(set(actor_due)) == 1:
+    if len(actor_due) > 1 and len(set(actor_due)) == 1:
         one = lambda state, inputs: _cycle(agent, state, *inputs, actor_due[0])
         state, metrics = jax.lax.scan(one, state, (groups, keys))
         return state, _sum_first_axis(metrics)

@@ -112,14 +112,15 @@ class CriticEnsembleAgent(AbstractAgent[State]):
     def train_critics(self, state: Any, batch: Transition, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         """One step of all critics toward the common target."""
         goal = self.critic_target(state, batch, key)
-        grads, metrics = jax.grad(critic_loss, has_aux=True)(state.critics.params, goal, batch)
+        loss = lambda critics: critic_loss(critics.lowered(self.compute_dtype), goal, batch)
+        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
         return state.critics.apply(grads, self.optimiser()), metrics
 
     def smallest(
         self, targets: StateActionCritic, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"], key
     ) -> Float[Array, " batch"]:
         """The minimum over the drawn subset of target critics."""
-        return values(draw_subset(targets, self.subset, key), obs, act).min(axis=0)
+        return values(draw_subset(targets, self.subset, key).lowered(self.compute_dtype), obs, act).min(axis=0)
 
     def begin_critics(self, spec: EnvSpec, key: PRNGKeyArray) -> Learner:
         """Critics before any training; their targets begin as copies."""

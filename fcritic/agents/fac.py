@@ -1,7 +1,7 @@
 """The functional actor-critic: Algorithm `alg-nn` of the paper, in its own order."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -12,13 +12,15 @@ import optax
 
 from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, Learner
+from fcritic.agents.functional_critics import begin_critics
 from fcritic.agents.losses import actor_loss, functional_critic_loss
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import EncoderConfig
-from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
+from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.precision import Precision
 from fcritic.types import EnvSpec, Metrics, Transition
 
 Pairing = Literal["fixed", "permuted", "mean"]
@@ -41,6 +43,8 @@ class FACState(eqx.Module):
 @dataclasses.dataclass(frozen=True)
 class FAC(AbstractAgent[FACState]):
     """n deterministic actors paired with n functional critics; no noise, no entropy, no double Q."""
+
+    auto_on_gpu: ClassVar[Precision] = "bfloat16"
 
     members: int = 10
     """Actors and critics, n (text: 10)."""
@@ -107,10 +111,7 @@ class FAC(AbstractAgent[FACState]):
             self.members,
             actor_key,
         )
-        critics = FunctionalCritic(
-            self._init_encoder(spec, encoder_key),
-            ensembles.stack(lambda k: self._init_head(spec, k), self.members, head_key),
-        )
+        critics = begin_critics(self, spec, encoder_key, head_key)
         return FACState(
             Learner.start(policies, self._actor_optimiser()),
             Learner.start(critics, self._critic_optimiser()),
@@ -142,9 +143,13 @@ class FAC(AbstractAgent[FACState]):
         if self.neighbours != "none":
             extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
-        grads, metrics = jax.grad(functional_critic_loss, has_aux=True)(
-            state.critics.params, state.targets, policies, batch, self.discount, self._shared_encoder
-        )
+        dtype = self.compute_dtype
+
+        def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
+            lowered, targets = critics.lowered(dtype), state.targets.lowered(dtype)
+            return functional_critic_loss(lowered, targets, policies, batch, self.discount, self._shared_encoder)
+
+        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
         critics = state.critics.apply(grads, self._critic_optimiser())
         targets = ensembles.polyak(state.targets, critics.params.head, self.tau)
         slow = state.slow_actors
@@ -154,7 +159,7 @@ class FAC(AbstractAgent[FACState]):
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics = state.actors.params, state.critics.params
+        policies, critics = state.actors.params, state.critics.params.lowered(self.compute_dtype)
         if self.pairing == "permuted":
             order = jax.random.permutation(key, self.members)
             encoder = critics.encoder if self._shared_encoder else ensembles.member(critics.encoder, order)
@@ -224,24 +229,6 @@ class FAC(AbstractAgent[FACState]):
     def _shared_encoder(self) -> bool:
         """Whether the critics' encoder has no axis of members."""
         return self.functional and self.encoder.shared
-
-    def _init_encoder(self, spec: EnvSpec, key: PRNGKeyArray):
-        if not self.functional:
-            return BlindEncoder()
-        make = lambda k: self.encoder.build(spec.obs_dim, (*self.actor_hidden, spec.act_dim), k)
-        return make(key) if self.encoder.shared else ensembles.stack(make, self.members, key)
-
-    def _init_head(self, spec: EnvSpec, key: PRNGKeyArray) -> ValueHead:
-        return ValueHead(
-            spec.obs_dim,
-            spec.act_dim,
-            self.encoder.code if self.functional else 0,
-            self.state_action_code,
-            state_action_hidden=self.state_action_hidden,
-            joint_hidden=self.joint_hidden,
-            layer_norm=self.layer_norm,
-            key=key,
-        )
 
     def _actor_optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate, eps=self.adam_epsilon)

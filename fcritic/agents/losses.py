@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic import ensembles
+from fcritic.networks import product
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
 from fcritic.types import Metrics, Transition
@@ -42,7 +43,8 @@ def td_target(
     The paper prints no termination; here gamma is multiplied with the stored discount, which is 0 where the
     task ended. The code is the online encoder's and passes no gradient, eq. `eq:tar_func_q_nn`.
     """
-    next_value = values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
+    next_values = product.target_values if product.fits(target, batch.next_obs) else values
+    next_value = next_values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
     return jax.lax.stop_gradient(batch.reward[None] + discount * batch.discount[None] * next_value)
 
 
@@ -56,20 +58,31 @@ def critic_loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """The squared TD error of one critic, eq. `eq:func_q_loss`, averaged over policies and batch."""
     goal = td_target(target, codes, next_act, batch, discount)
-    value = values(head, codes, batch.obs, batch.act)
-    loss = jnp.mean((goal - value) ** 2)
+    error = product.squared_error if product.fits(head, batch.obs) else squared_error
+    loss, value = error(head, codes, batch.obs, batch.act, goal)
     return loss, {"critic_loss": loss, "critic_value": value.mean(), "target_value": goal.mean()}
+
+
+def squared_error(
+    head: Head,
+    codes: Float[Array, "actors code"],
+    obs: Float[Array, "batch obs"],
+    act: Float[Array, "batch act"],
+    goal: Float[Array, "actors batch"],
+) -> tuple[Float[Array, ""], Float[Array, "actors batch"]]:
+    """The mean of (Q(pi, s, a) - y)^2 over the product, and the values."""
+    value = values(head, codes, obs, act)
+    return jnp.mean((goal - value) ** 2), value
 
 
 def encode_all(
     critics: FunctionalCritic, policies: Policy, shared_encoder: bool
 ) -> Float[Array, "critics actors code"]:
     """The code of every policy by every critic; a shared encoder is run once and its codes repeated."""
-    over_policies = lambda encoder: vmap(encoder)(policies)
     if shared_encoder:
-        codes = over_policies(critics.encoder)
+        codes = critics.encoder.codes(policies)
         return jnp.broadcast_to(codes, (ensembles.size(critics.head), *codes.shape))
-    return vmap(over_policies)(critics.encoder)
+    return vmap(lambda encoder: encoder.codes(policies))(critics.encoder)
 
 
 def functional_critic_loss(

@@ -98,7 +98,9 @@ class SAC(CriticEnsembleAgent[SACState]):
 
         def loss(policy: GaussianPolicy) -> tuple[Float[Array, ""], tuple]:
             act, log_prob = _sample(policy, batch.obs, key)
-            value = for_actor(values(state.critics.params, batch.obs, act), self.actor_value)
+            value = for_actor(
+                values(state.critics.params.lowered(self.compute_dtype), batch.obs, act), self.actor_value
+            )
             return jnp.mean(temperature * log_prob - value), (value.mean(), log_prob.mean())
 
         grads, (value, log_prob) = jax.grad(loss, has_aux=True)(state.actor.params)

@@ -96,7 +96,9 @@ class TD3(CriticEnsembleAgent[TD3State]):
         """The actor up the value of its actions."""
 
         def loss(policy: DeterministicPolicy) -> Float[Array, ""]:
-            all_values = values(state.critics.params, batch.obs, vmap(policy)(batch.obs))
+            all_values = values(
+                state.critics.params.lowered(self.compute_dtype), batch.obs, vmap(policy)(batch.obs)
+            )
             return -for_actor(all_values, self.actor_value).mean()
 
         value, grads = jax.value_and_grad(loss)(state.actor.params)

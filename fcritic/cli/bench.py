@@ -6,16 +6,18 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from fcritic.bench import loop as loop_bench
 from fcritic.bench import peers as peers_bench
 from fcritic.bench import reliability as reliability_bench
-from fcritic.bench import updates as updates_bench
+from fcritic.bench import update as update_bench
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 
 BENCHES = {
     "peers": (peers_bench.PeersOptions, peers_bench.measure, peers_bench.report_text),
+    "update": (update_bench.UpdateOptions, update_bench.measure, update_bench.report_text),
+    "loop": (loop_bench.LoopOptions, loop_bench.measure, loop_bench.report_text),
     "reliability": (reliability_bench.ReliabilityOptions, reliability_bench.measure, reliability_bench.report_text),
-    "updates": (updates_bench.UpdatesOptions, updates_bench.measure, updates_bench.report_text),
 }
 """Name -> options, measurement, report for a person."""
 

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
+from fcritic.networks import fused_blocks
 from fcritic.networks.initial import normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
+from fcritic.networks.precision import lower
 from fcritic.networks.transformer import Activation, Block
 
 TokenKind = Literal["neurons", "probes"]
@@ -154,10 +156,27 @@ class ActorEncoder(eqx.Module):
             sequence = self.blocks[-1](sequence, keep=None if pooling == "mean" else 1)
         return self.read(self.norm(sequence.mean(axis=0)))
 
+    def codes(self, policies: Policy) -> Float[Array, "actors code"]:
+        """The codes of a stack of policies: `__call__` for each, in kernels for all of them where they fit."""
+        if not fused_blocks.fit(self.blocks):
+            return vmap(self)(policies)
+        sequences, pooling = vmap(self.sequence)(policies), self.config.pooling
+        tile = (
+            32 if self.config.shared else 64
+        )  # where critics have encoders of their own, there is more to share out
+        if pooling == "mean":
+            pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
+        else:
+            if pooling == "summary":
+                summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
+                sequences = jnp.concatenate([summary, sequences], axis=1)
+            pooled = fused_blocks.first_tokens(self.blocks, sequences, tile)
+        return vmap(lambda token: self.read(self.norm(token)))(pooled)
+
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
         """The tokens of a policy, without the summary."""
         probes = self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
-        activations = vmap(policy.activations)(probes)
+        activations = vmap(lower(policy, probes.dtype).activations)(probes)
         read = [activations[layer] for layer in self.config.layers]
         if self.config.tokens == "probes":
             return vmap(self.project)(*read, probes)

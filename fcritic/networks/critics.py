@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from fcritic import ensembles
 from fcritic.networks.actor_encoder import ActorEncoder
 from fcritic.networks.mlp import MLP
 from fcritic.networks.policies import Policy
+from fcritic.networks.precision import lower
 
 
 class BlindEncoder(eqx.Module):
@@ -18,6 +20,10 @@ class BlindEncoder(eqx.Module):
     def __call__(self, policy: Policy) -> Float[Array, "0"]:
         """An empty code, whatever the policy."""
         return jnp.zeros(0)
+
+    def codes(self, policies: Policy) -> Float[Array, "actors 0"]:
+        """An empty code for each policy."""
+        return jnp.zeros((ensembles.size(policies), 0))
 
 
 class ValueHead(eqx.Module):
@@ -56,6 +62,11 @@ class ValueHead(eqx.Module):
         """The value of an action at a state under the policy with this code."""
         return self.joint(code, self.state_action(obs, act))[0]
 
+    def lowered(self, dtype: jnp.dtype) -> "ValueHead":
+        """The same with hidden layers that compute in this type. The last layer stays: values need all digits."""
+        last = lambda head: head.joint.layers[-1]
+        return eqx.tree_at(last, lower(self, dtype), last(self))
+
 
 class FunctionalCritic(eqx.Module):
     """Q(pi, s, a) = E_joint(E_act(pi), E_sa(s, a)), eq. `eq:func_q_nn`.
@@ -70,7 +81,7 @@ class FunctionalCritic(eqx.Module):
 
     def encode(self, policy: Policy) -> Float[Array, " code"]:
         """The code of a policy, E_act(pi)."""
-        return self.encoder(policy)
+        return self.encoder.codes(jax.tree.map(lambda leaf: leaf[None], policy))[0]
 
     def value(
         self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
@@ -81,6 +92,10 @@ class FunctionalCritic(eqx.Module):
     def __call__(self, policy: Policy, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
         """Q(pi, s, a)."""
         return self.value(self.encode(policy), obs, act)
+
+    def lowered(self, dtype: jnp.dtype) -> "FunctionalCritic":
+        """The same with an encoder and hidden layers that compute in this type."""
+        return FunctionalCritic(lower(self.encoder, dtype), self.head.lowered(dtype))
 
 
 class StateActionCritic(eqx.Module):
@@ -94,3 +109,8 @@ class StateActionCritic(eqx.Module):
     def __call__(self, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
         """The value of an action at a state."""
         return self.network(jnp.concatenate([obs, act]))[0]
+
+    def lowered(self, dtype: jnp.dtype) -> "StateActionCritic":
+        """The same with hidden layers that compute in this type."""
+        last = lambda critic: critic.network.layers[-1]
+        return eqx.tree_at(last, lower(self, dtype), last(self))

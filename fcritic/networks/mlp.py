@@ -27,11 +27,11 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(out_width)
 
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " out"]:
-        """The image of the concatenated parts, without concatenating them."""
+        """The image of the concatenated parts, without concatenating them, in the type of the weights."""
         total, start = self.bias, 0
         for part in parts:
             stop = start + part.shape[0]
-            total = total + part @ self.weight[start:stop]
+            total = total + part.astype(self.weight.dtype) @ self.weight[start:stop]
             start = stop
         if start != self.weight.shape[0]:
             raise ValueError(f"the parts hold {start} numbers, the layer takes {self.weight.shape[0]}")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.mlp import Linear
+from fcritic.networks.precision import on_gpu
 
 Activation = Literal["relu", "gelu"]
 
@@ -62,13 +63,41 @@ class Block(eqx.Module):
     def _attend(
         self, asking: Float[Array, "kept width"], seen: Float[Array, "tokens width"]
     ) -> Float[Array, "kept width"]:
-        """softmax(Q K' / sqrt(d)) V, head by head."""
         split = lambda layer, x: vmap(layer)(x).reshape(x.shape[0], self.heads, -1)
         query, key, value = split(self.query, asking), split(self.key, seen), split(self.value, seen)
-        scores = jnp.einsum("qhd,khd->hqk", query, key) / query.shape[-1] ** 0.5
-        mixed = jnp.einsum("hqk,khd->qhd", jax.nn.softmax(scores, axis=-1), value)
-        return vmap(self.output)(mixed.reshape(asking.shape))
+        return vmap(self.output)(attend(query, key, value).reshape(asking.shape))
 
     def _feed(self, token: Float[Array, " width"]) -> Float[Array, " width"]:
         activate = {"relu": jax.nn.relu, "gelu": jax.nn.gelu}[self.activation]
         return self.contract(activate(self.expand(token)))
+
+
+def attend(
+    query: Float[Array, "kept heads depth"],
+    key: Float[Array, "tokens heads depth"],
+    value: Float[Array, "tokens heads depth"],
+) -> Float[Array, "kept heads depth"]:
+    """softmax(Q K' / sqrt(d)) V, head by head; the softmax is in float32."""
+    scores = jnp.einsum("qhd,khd->hqk", query, key, preferred_element_type=jnp.float32)
+    weights = jax.nn.softmax(scores / query.shape[-1] ** 0.5, axis=-1)
+    return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value)
+
+
+def attend_all(
+    query: Float[Array, "sequences kept heads depth"],
+    key: Float[Array, "sequences padded heads depth"],
+    value: Float[Array, "sequences padded heads depth"],
+    tokens: int,
+) -> Float[Array, "sequences kept heads depth"]:
+    """The same for many sequences of so many tokens, followed by padding; on a GPU by a kernel of cuDNN."""
+    if not on_gpu():
+        return jax.vmap(attend)(query, key[:, :tokens], value[:, :tokens])
+    lengths = lambda x, length: jnp.full((x.shape[0],), length, jnp.int32)
+    return jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        query_seq_lengths=lengths(query, min(tokens, query.shape[1])),
+        key_value_seq_lengths=lengths(key, tokens),
+        implementation="cudnn",
+    )

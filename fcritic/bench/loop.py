@@ -1,0 +1,137 @@
+"""How fast the whole training is, environments included, beside its updates alone."""
+
+import dataclasses
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import jax
+
+from fcritic.backend import prepare
+from fcritic.config import TrainConfig
+from fcritic.errors import require_at_least
+from fcritic.runs import RunDirectory
+from fcritic.train import Training
+
+NEVER = 10**12
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopOptions:
+    """Frames per second of the whole training, and the share of time in which the device waits for the host."""
+
+    recipe: str = "fac-shared"
+    """Which recipe."""
+    task: str = "cheetah-run"
+    """As for `fcritic train`."""
+    seeds: int = 4
+    """Seeds side by side."""
+    envs: int = 4
+    """Environments per seed."""
+    env_processes: int = 0
+    """Worker processes for the environments; 0: none."""
+    warmup: int = 10_000
+    """Frames without learning, before the measurement."""
+    rounds: int = 5
+    """Rounds; each times the training, then its updates alone."""
+    iterations: int = 200
+    """Iterations of one round."""
+    out: str | None = None
+    """File for the JSON."""
+    json: bool = False
+    """Print JSON."""
+
+    def __post_init__(self) -> None:
+        counts = ("seeds", "envs", "rounds", "iterations")
+        require_at_least(1, **{name: getattr(self, name) for name in counts})
+
+
+def measure(options: LoopOptions, say=lambda line: None) -> dict[str, Any]:
+    """Times of the loop and of its parts; evaluation and checkpoints are put off."""
+    began = time.perf_counter()
+    prepare()
+    # Whatever options the training has under the same name are passed on.
+    shared = {field.name for field in dataclasses.fields(TrainConfig)} & vars(options).keys() - {"recipe"}
+    settings = {name: getattr(options, name) for name in shared}
+    config = TrainConfig.of(options.recipe, **settings, steps=NEVER, eval_every=NEVER, save_every=NEVER)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunDirectory.create_or_open(f"{folder}/run", config.to_json(), "bench", frozenset()) as run,
+    ):
+        training = Training(config, run, quiet=True)
+        built = time.perf_counter()
+        training.advance(config.warmup_iterations)
+        warm = time.perf_counter()
+        training.advance(1)
+        jax.block_until_ready(training.flat.leaves)
+        say(f"first update after {time.perf_counter() - began:.1f} s")
+        starts = {
+            "seconds_to_build": round(built - began, 2),
+            "seconds_of_warmup": round(warm - built, 2),
+            "seconds_to_first_update": round(time.perf_counter() - began, 2),
+        }
+        training.advance(20)
+        rounds = [_round(training, options.iterations) for _ in range(options.rounds)]
+        training._close()
+    return _report(config, rounds) | starts
+
+
+def _round(training: Training, iterations: int) -> dict[str, float]:
+    """Seconds per iteration of the loop, of its updates alone, and of the environments in it."""
+    inside, step = [0.0], training.vector.step
+
+    def timed_step(actions):
+        start = time.perf_counter()
+        answer = step(actions)
+        inside[0] += time.perf_counter() - start
+        return answer
+
+    training.vector.step = timed_step
+    jax.block_until_ready(training.flat.leaves)
+    start = time.perf_counter()
+    training.advance(iterations)
+    jax.block_until_ready(training.flat.leaves)
+    whole = time.perf_counter() - start
+    del training.vector.step
+    start = time.perf_counter()
+    for _ in range(iterations):
+        training.flat = training.learning.learn(training.flat, training.pending, training.progress.iteration)
+    jax.block_until_ready(training.flat.leaves)
+    alone = time.perf_counter() - start
+    return {"loop": whole / iterations, "update": alone / iterations, "environments": inside[0] / iterations}
+
+
+def _report(config: TrainConfig, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    loop, update, environments = (
+        statistics.median(one[name] for one in rounds) for name in ("loop", "update", "environments")
+    )
+    frames = config.seeds * config.frames_per_iteration
+    return {
+        "device": jax.devices()[0].device_kind,
+        "jax": jax.__version__,
+        "recipe": config.recipe,
+        "task": config.task,
+        "seeds": config.seeds,
+        "envs": config.envs,
+        "frames_per_second": round(frames / loop, 1),
+        "ms_per_iteration": round(1000 * loop, 3),
+        "ms_spread": [round(1000 * pick(one["loop"] for one in rounds), 3) for pick in (min, max)],
+        "ms_of_updates_alone": round(1000 * update, 3),
+        "ms_of_environments": round(1000 * environments, 3),
+        "over_updates_alone": round(loop / update - 1, 3),
+        "share_device_waits": round(max(0.0, 1 - update / loop), 3),
+    }
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """A few lines for a person."""
+    return (
+        f"{report['recipe']} on {report['task']}, {report['seeds']} seeds x {report['envs']} environments, "
+        f"{report['device']}: {report['frames_per_second']:.0f} frames/s\n"
+        f"an iteration takes {report['ms_per_iteration']:.2f} ms, its updates alone "
+        f"{report['ms_of_updates_alone']:.2f} ms, the environments {report['ms_of_environments']:.2f} ms; "
+        f"the device waits {report['share_device_waits']:.0%} of the time\n"
+        f"first update after {report['seconds_to_first_update']:.1f} s "
+        f"({report['seconds_to_build']:.1f} s to build, {report['seconds_of_warmup']:.1f} s of warm-up)"
+    )

@@ -1,0 +1,202 @@
+"""The two halves of a transformer block around its attention, each one kernel forward and one backward.
+
+A block of the actor encoder is small: layer by layer it is dozens of kernels that last 2 microseconds each and wait
+for one another. Both halves work row by row, so a program takes a tile of rows through all that they do. Gradients
+of weights are ordinary matrix products of what the backward kernels leave behind.
+`fcritic.networks.transformer.Block` is the plain reference.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from fcritic.networks.norm_kernels import standardise, standardise_backward
+
+WARPS = 4
+"""Warps of a program."""
+
+Ref = Any
+Rows = Float[Array, "rows width"]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def project(
+    x: Rows,
+    vectors: Float[Array, "8 width"],
+    query: Float[Array, "width width"],
+    key: Float[Array, "width width"],
+    value: Float[Array, "width width"],
+    interpret: bool,
+    tile: int,
+) -> tuple[Rows, Rows, Rows]:
+    """Query, key and value of normalised rows. Vectors: scale, offset, three biases; the rest is not used."""
+    return _project_forward(x, vectors, query, key, value, interpret, tile)[0]
+
+
+def _project_forward(x, vectors, query, key, value, interpret, tile):
+    weights = (query, key, value)
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    out = _call(_project_kernel, x.shape[0], (x,), (vectors, *weights), [like] * 3, interpret, tile)
+    return tuple(out), (x, vectors, *weights)
+
+
+def _project_kernel(x: Ref, vectors: Ref, query: Ref, key: Ref, value: Ref, *outs: Ref) -> None:
+    rows = _lower(_affine(standardise(_float(x))[0], vectors, 0))
+    for index, (weight, out) in enumerate(zip((query, key, value), outs, strict=True)):
+        out[...] = _lower(_dot(rows, weight[...]) + vectors[2 + index, :][None])
+
+
+def _project_backward(interpret, tile, kept, grads):
+    x, vectors, *weights = kept
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    step, normal, sums = _call(
+        _project_back_kernel, x.shape[0], (x, *grads), (vectors, *weights), [like] * 2, interpret, tile, sums=True
+    )
+    return (step, sums, *(_weight_gradient(normal, grad) for grad in grads))
+
+
+def _project_back_kernel(x, d_query, d_key, d_value, vectors, query, key, value, step, normal, sums) -> None:
+    standard, inverse = standardise(_float(x))
+    normal[...] = _lower(_affine(standard, vectors, 0))
+    grad = jnp.zeros_like(standard)
+    for index, (weight, back) in enumerate(((query, d_query), (key, d_key), (value, d_value))):
+        grad += _dot_transposed(back[...], weight[...])
+        sums[2 + index, :] = _float(back).sum(axis=0)
+    sums[0, :] = (grad * standard).sum(axis=0)
+    sums[1, :] = grad.sum(axis=0)
+    for unused in (5, 6, 7):
+        sums[unused, :] = jnp.zeros_like(vectors[0, :])
+    step[...] = _lower(standardise_backward(grad * vectors[0, :][None], standard, inverse))
+
+
+project.defvjp(_project_forward, _project_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def feed(
+    mixed: Rows,
+    x: Rows,
+    vectors: Float[Array, "8 width"],
+    output: Float[Array, "width width"],
+    expand: Float[Array, "width hidden"],
+    contract: Float[Array, "hidden width"],
+    interpret: bool,
+    tile: int,
+) -> Rows:
+    """What attention mixed, projected and added to `x`; then the feed-forward layer, added to the sum.
+
+    Vectors: scale, offset, biases of `output`, of `contract` and, in four parts, of `expand`.
+    """
+    return _feed_forward(mixed, x, vectors, output, expand, contract, interpret, tile)[0]
+
+
+def _feed_forward(mixed, x, vectors, output, expand, contract, interpret, tile):
+    rows, wide = (jax.ShapeDtypeStruct((x.shape[0], width), x.dtype) for width in expand.shape)
+    operands = (vectors, output, expand, contract)
+    out, *kept = _call(_feed_kernel, x.shape[0], (mixed, x), operands, [rows, rows, rows, wide], interpret, tile)
+    return out, (mixed, *kept, *operands)
+
+
+def _feed_kernel(mixed, x, vectors, output, expand, contract, out, total, normal, hidden) -> None:
+    """Keeps the sum with `x`, its norm and the hidden layer for the way back."""
+    sum_ = _float(x) + _dot(mixed[...], output[...]) + vectors[2, :][None]
+    total[...] = _lower(sum_)
+    rows = _lower(_affine(standardise(sum_)[0], vectors, 0))
+    normal[...] = rows
+    sum_ += vectors[3, :][None]
+    for index, part in enumerate(_parts(expand)):
+        active = _lower(jnp.maximum(_dot(rows, expand[:, part]) + vectors[4 + index, :][None], 0.0))
+        hidden[:, part] = active
+        sum_ += _dot(active, contract[part, :])
+    out[...] = _lower(sum_)
+
+
+def _feed_backward(interpret, tile, kept, grad):
+    """Matrix products and one kernel: in one alone, too little of the chip would work at a time."""
+    mixed, total, normal, hidden, vectors, output, expand, contract = kept
+    d_hidden = jnp.where(hidden > 0, grad @ contract.T, 0)
+    back = d_hidden @ expand.T
+    like = jax.ShapeDtypeStruct(total.shape, total.dtype)
+    tiled = (total, back, grad)
+    step, sums = _call(_feed_back_kernel, total.shape[0], tiled, (vectors,), [like], interpret, 16, sums=True)
+    d_vectors = jnp.concatenate([sums[:4], d_hidden.astype(jnp.float32).sum(axis=0).reshape(4, -1)])
+    weights = ((mixed, step), (normal, d_hidden), (hidden, grad))
+    return step @ output.T, step, d_vectors, *(_weight_gradient(*pair) for pair in weights)
+
+
+def _feed_back_kernel(total, back, grad, vectors, step, sums) -> None:
+    standard, inverse = standardise(_float(total))
+    above, grads = _float(grad), _float(back)
+    sums[0, :] = (grads * standard).sum(axis=0)
+    sums[1, :] = grads.sum(axis=0)
+    grads = above + standardise_backward(grads * vectors[0, :][None], standard, inverse)
+    sums[2, :] = grads.sum(axis=0)
+    sums[3, :] = above.sum(axis=0)
+    for unused in (4, 5, 6, 7):
+        sums[unused, :] = jnp.zeros_like(vectors[0, :])
+    step[...] = _lower(grads)
+
+
+feed.defvjp(_feed_forward, _feed_backward)
+
+
+def _weight_gradient(rows: Array, grads: Array) -> Array:
+    return jnp.einsum("ri,ro->io", rows, grads, preferred_element_type=jnp.float32).astype(rows.dtype)
+
+
+def _parts(expand: Ref) -> list[slice]:
+    """The hidden layer in four parts of the block's width."""
+    width = expand.shape[0]
+    return [slice(start, start + width) for start in range(0, expand.shape[1], width)]
+
+
+def _float(ref: Ref) -> Array:
+    return ref[...].astype(jnp.float32)
+
+
+def _lower(rows: Array) -> Array:
+    return rows.astype(jnp.bfloat16)
+
+
+def _dot(rows: Array, weight: Array) -> Array:
+    return jnp.dot(rows, weight, preferred_element_type=jnp.float32)
+
+
+def _dot_transposed(rows: Array, weight: Array) -> Array:
+    return lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+def _affine(standard: Array, vectors: Ref, at: int) -> Array:
+    return standard * vectors[at, :][None] + vectors[at + 1, :][None]
+
+
+def _call(
+    kernel: Callable, rows: int, tiled, whole, out_shapes, interpret: bool, tile: int, sums: bool = False
+) -> list[Array]:
+    """Runs a kernel tile by tile; `sums` asks for eight sums over rows as one more output."""
+    of_rows = lambda width: pl.BlockSpec((tile, width), lambda k: (k, 0))
+    out_specs, extra = [of_rows(out.shape[1]) for out in out_shapes], []
+    if sums:
+        width = whole[0].shape[1]
+        extra = [jax.ShapeDtypeStruct((rows // tile, 8, width), jnp.float32)]
+        out_specs = [*out_specs, pl.BlockSpec((None, 8, width), lambda k: (k, 0, 0))]
+    outs = pl.pallas_call(
+        kernel,
+        grid=(rows // tile,),
+        in_specs=[
+            *(of_rows(array.shape[1]) for array in tiled),
+            *(pl.BlockSpec(array.shape, lambda k: (0, 0)) for array in whole),
+        ],
+        out_specs=out_specs,
+        out_shape=[*out_shapes, *extra],
+        compiler_params=None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1),
+        interpret=interpret,
+    )(*tiled, *whole)
+    return [*outs[:-1], outs[-1].sum(axis=0)] if sums else outs

@@ -1,0 +1,74 @@
+"""A stack of transformer blocks on many sequences at once, by the kernels of `block_kernels`, where they fit."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from fcritic.networks import block_kernels as kernels
+from fcritic.networks.precision import on_gpu
+from fcritic.networks.transformer import Block, attend_all
+
+INTERPRET = False
+"""Whether the kernels are interpreted, which works anywhere; for tests."""
+
+
+def fit(blocks: tuple[Block, ...]) -> bool:
+    """Whether the kernels can compute these blocks: on a GPU in bfloat16, as by default, a power of two wide."""
+    if not blocks or not (INTERPRET or on_gpu()):
+        return False
+    block = blocks[0]
+    width = block.query.weight.shape[-1]
+    return (
+        block.query.weight.dtype == jnp.bfloat16
+        and block.activation == "relu"
+        and block.norm_first
+        and 32 <= width <= 256
+        and width & (width - 1) == 0
+        and (width // block.heads) % 8 == 0
+    )
+
+
+def first_tokens(
+    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
+) -> Float[Array, "actors width"]:
+    """The first token of every sequence after all blocks."""
+    tokens = sequences.shape[1]
+    padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
+    for block in blocks[:-1]:
+        padded = _block(block, padded, padded.shape[1], tokens, tile)
+    # One token is read, so the last block computes the first tile alone.
+    return _block(blocks[-1], padded, tile, tokens, tile)[:, 0]
+
+
+def all_tokens(
+    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
+) -> Float[Array, "actors tokens width"]:
+    """Every token of every sequence after all blocks."""
+    tokens = sequences.shape[1]
+    padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
+    for block in blocks:
+        padded = _block(block, padded, padded.shape[1], tokens, tile)
+    return padded[:, :tokens]
+
+
+def _block(
+    block: Block, x: Float[Array, "actors padded width"], keep: int, tokens: int, tile: int
+) -> Float[Array, "actors kept width"]:
+    """The first `keep` rows of each sequence after a block; rows from `tokens` on are padding that no row sees."""
+    actors, padded, width = x.shape
+    rows = x.reshape(-1, width)
+    norm, zeros = block.attention_norm, jnp.zeros(width)
+    vectors = (norm.weight, norm.bias, block.query.bias, block.key.bias, block.value.bias, zeros, zeros, zeros)
+    parts = kernels.project(
+        rows, _stack(vectors), block.query.weight, block.key.weight, block.value.weight, INTERPRET, tile
+    )
+    query, key, value = (part.reshape(actors, padded, block.heads, -1) for part in parts)
+    mixed = attend_all(query[:, :keep], key, value, tokens).reshape(-1, width)
+    norm, expand = block.feed_norm, block.expand.bias.reshape(4, width)
+    vectors = (norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
+    kept = x[:, :keep].reshape(-1, width)
+    weights = (block.output.weight, block.expand.weight, block.contract.weight)
+    return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET, tile).reshape(actors, keep, width)
+
+
+def _stack(vectors: tuple[Array, ...]) -> Float[Array, "8 width"]:
+    return jnp.stack([vector.astype(jnp.float32) for vector in vectors])

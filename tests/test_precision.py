@@ -1,0 +1,119 @@
+"""Precision, and the kernels that compute in bfloat16, beside plain float32: interpreted, so they run anywhere."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic import ensembles
+from fcritic.agents.fac import FAC
+from fcritic.agents.recipes import find_recipe
+from fcritic.networks import fused_blocks, product
+from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.precision import lower
+from fcritic.types import EnvSpec, Transition
+
+SPEC = EnvSpec(5, 3)
+SMALL = FAC(
+    members=2,
+    batch_size=128,
+    actor_hidden=(32, 32),
+    state_action_hidden=(64, 64),
+    state_action_code=32,
+    joint_hidden=(64, 64),
+    encoder=EncoderConfig(probes=16, depth=2, width=32, code=16, shared=True),
+)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """The kernels compute, on whatever device there is."""
+    monkeypatch.setattr(product, "INTERPRET", True)
+    monkeypatch.setattr(fused_blocks, "INTERPRET", True)
+
+
+def batch(seed: int = 0) -> Transition:
+    draw = lambda *shape: jnp.asarray(np.random.default_rng(seed).normal(size=(128, *shape)), jnp.float32)
+    return Transition(draw(5), draw(3), draw(), jnp.ones(128), draw(5))
+
+
+def distance(found, wanted) -> float:
+    """|found - wanted| / |wanted| over all leaves together."""
+    flat = lambda tree: jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+    return float(jnp.linalg.norm(flat(found) - flat(wanted)) / jnp.linalg.norm(flat(wanted)))
+
+
+def one_step(agent: FAC):
+    """Gradients of critics and actors (the first moments after one step) and what the updates report."""
+    state, key = agent.init(SPEC, jax.random.key(0)), jax.random.key(1)
+    trained, critic_metrics = jax.jit(agent.critic_step)(state, batch(), key)
+    climbed, actor_metrics = jax.jit(agent.actor_step)(state, batch(), key)
+    moments = (trained.critics.opt_state[0].mu, climbed.actors.opt_state[0].mu)
+    return moments, critic_metrics | actor_metrics, trained
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_kernels_give_the_numbers_of_plain_float32(shared, interpreted):
+    agent = dataclasses.replace(SMALL, encoder=dataclasses.replace(SMALL.encoder, shared=shared))
+    plain, plain_metrics, _ = one_step(dataclasses.replace(agent, precision="float32"))
+    fast, fast_metrics, _ = one_step(dataclasses.replace(agent, precision="bfloat16"))
+    for found, wanted in zip(fast, plain, strict=True):
+        assert distance(found, wanted) < 0.1  # bfloat16 has 8 bits; ReLUs near 0 may flip
+    for name, value in plain_metrics.items():
+        assert float(fast_metrics[name]) == pytest.approx(float(value), rel=0.03, abs=2e-3), name
+
+
+def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
+    wanted, _, _ = one_step(dataclasses.replace(SMALL, precision="float32"))
+    plain, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
+    monkeypatch.setattr(product, "INTERPRET", True)
+    monkeypatch.setattr(fused_blocks, "INTERPRET", True)
+    fast, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
+    assert distance(plain, fast) > 0  # the kernels did run
+    assert distance(fast, wanted) < 1.5 * distance(plain, wanted)
+
+
+@pytest.mark.parametrize("pooling", ["summary", "mean", "first"])
+def test_codes_of_a_stack_are_those_of_each_policy(pooling, interpreted):
+    """33 tokens and padding: no token may see the padding."""
+    config = EncoderConfig(probes=8, depth=2, width=32, code=8, pooling=pooling)
+    make = lambda key: DeterministicPolicy(5, (30, 30), 3, key=key, last_scale=0.5)
+    policies = ensembles.stack(make, 3, jax.random.key(0))
+    encoder = config.build(5, (30, 30, 3), jax.random.key(1))
+    codes = lower(encoder, jnp.dtype("bfloat16")).codes(policies).astype(jnp.float32)
+    assert distance(codes, jax.vmap(encoder)(policies)) < 0.02
+
+
+def test_seeds_can_be_mapped_over_kernels(interpreted):
+    """vmap adds axes to the grid: each seed gets its own numbers."""
+    agent = dataclasses.replace(SMALL, precision="bfloat16")
+    states = [agent.init(SPEC, jax.random.key(seed)) for seed in (0, 1)]
+    batches = [batch(0), batch(1)]
+    step = lambda state, data: agent.critic_step(state, data, jax.random.key(0))[0].critics.params
+    both = jax.vmap(step)(ensembles.stack_all(states), ensembles.stack_all(batches))
+    for index in (0, 1):
+        assert distance(ensembles.member(both, index), step(states[index], batches[index])) < 1e-3
+
+
+def test_what_is_learned_stays_in_float32():
+    for name in ("fac-small", "sac", "td3"):
+        agent = dataclasses.replace(find_recipe(name), precision="bfloat16")
+        state = jax.eval_shape(lambda agent=agent: agent.init(SPEC, jax.random.key(0)))
+        rows = jax.eval_shape(lambda: batch())
+        state = jax.eval_shape(lambda s, b, agent=agent: agent.critic_step(s, b, jax.random.key(0))[0], state, rows)
+        assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in jax.tree.leaves(state))
+
+
+def test_off_a_gpu_the_default_is_float32():
+    assert FAC().compute_dtype == jnp.float32 and find_recipe("sac").compute_dtype == jnp.float32
+    assert dataclasses.replace(FAC(), precision="bfloat16").compute_dtype == jnp.bfloat16
+
+
+def test_heads_that_do_not_fit_take_the_plain_path(interpreted):
+    odd = dataclasses.replace(SMALL, joint_hidden=(48, 48), precision="bfloat16")
+    head = odd.init(SPEC, jax.random.key(0)).critics.params.head.lowered(jnp.dtype("bfloat16"))
+    assert not product.fits(head, batch().obs)
+    assert jnp.isfinite(one_step(odd)[1]["critic_loss"])
