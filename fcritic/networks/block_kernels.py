@@ -199,4 +199,4 @@ def _call(
         compiler_params=None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
     )(*tiled, *whole)
-    return [*outs[:-1], outs[-1].sum(axis=0)] if sums else outs
+    return [*outs[:-1], outs[-1].sum(axis=0)] if sums else list(outs)

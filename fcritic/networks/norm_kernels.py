@@ -81,7 +81,7 @@ def _call(kernel, tiled: list[Array], vectors: Array, sums: bool, interpret: boo
     if sums:
         out_specs.append(pl.BlockSpec((None, 4, width), lambda k: (k, 0, 0)))
         out_shape.append(jax.ShapeDtypeStruct((count // tile, 4, width), jnp.float32))
-    return pl.pallas_call(
+    outs = pl.pallas_call(
         kernel,
         grid=(count // tile,),
         in_specs=[*[rows] * len(tiled), pl.BlockSpec(vectors.shape, lambda k: (0, 0))],
@@ -90,3 +90,4 @@ def _call(kernel, tiled: list[Array], vectors: Array, sums: bool, interpret: boo
         compiler_params=None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
     )(*tiled, vectors)
+    return list(outs)

@@ -50,7 +50,7 @@ def target_values(
     code, weight_sa, joint = _joint(head, codes)
     return (
         target_kernel.target_values(inputs, code, encoder, (weight_sa, *joint), INTERPRET)
-        + head.joint.layers[-1].bias
+        + head.joint.layers[-1].bias[0]
     )
 
 
@@ -67,7 +67,7 @@ def squared_error(
     for number, (weight, vectors) in enumerate(layers, start=1):
         rows = normalised(rows @ weight, vectors, number < len(layers), INTERPRET)
     state_action = rows @ weight_sa
-    bias = head.joint.layers[-1].bias
+    bias = head.joint.layers[-1].bias[0]
     loss, value = error_kernels.squared_error(code, state_action, *joint, goal - bias, INTERPRET)
     return loss, jax.lax.stop_gradient(value + bias)
 

@@ -77,8 +77,9 @@ def attend(
     key: Float[Array, "tokens heads depth"],
     value: Float[Array, "tokens heads depth"],
 ) -> Float[Array, "kept heads depth"]:
-    """softmax(Q K' / sqrt(d)) V, head by head; the softmax is in float32."""
-    scores = jnp.einsum("qhd,khd->hqk", query, key, preferred_element_type=jnp.float32)
+    """softmax(Q K' / sqrt(d)) V, head by head; the softmax is in float32 or finer."""
+    at_least_float32 = jnp.promote_types(query.dtype, jnp.float32)
+    scores = jnp.einsum("qhd,khd->hqk", query, key, preferred_element_type=at_least_float32)
     weights = jax.nn.softmax(scores / query.shape[-1] ** 0.5, axis=-1)
     return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value)
 
