@@ -12,10 +12,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.theory.linear_algebra import inverse
 
-JITTER = 1e-4
-"""Added to the products of codes before they are inverted: two actors may be alike."""
-
-
 class Encoder(eqx.Module):
     """psi(pi): a constant and random smooth features of the policy, of length one together.
 
@@ -68,12 +64,14 @@ def move(
     critic: Critic,
     policies: Float[Array, "policies layers states"],
     change: Float[Array, "policies layers states 2"],
+    ridge: float,
 ) -> Critic:
-    """The critic whose values at these policies differ by `change`, by the smallest change of weights.
+    """The critic whose values at these policies differ by `change`, by a small change of weights.
 
-    dW[s, a] = Psi^T (Psi Psi^T)^-1 change[s, a]: an exact fit, the inner loop of an evaluation run to its end.
+    dW[s, a] = Psi^T (Psi Psi^T + ridge)^-1 change[s, a]: without a ridge an exact fit, the inner loop of an evaluation
+    run to its end. Two actors may be alike: a ridge then keeps the slope between them small.
     """
     codes = jax.vmap(lambda policy: critic.encoder(policy.ravel()))(policies)
-    gram = codes @ codes.T + JITTER * jnp.eye(len(codes))
+    gram = codes @ codes.T + ridge * jnp.eye(len(codes))
     step = jnp.tensordot(codes.T @ inverse(gram), change, 1)
     return eqx.tree_at(lambda each: each.weights, critic, critic.weights + step)

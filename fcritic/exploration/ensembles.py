@@ -41,6 +41,12 @@ class Ensemble:
     """Adam's learning rate for the logits of actors."""
     actor_scale: float = 1.0
     """Standard deviation of first logits."""
+    actor_limit: float = 5.0
+    """Largest logit, so a probability of 0.993: beyond it an actor is as good as fixed and cannot turn back."""
+    ridge: float = 1e-4
+    """Of a functional critic's fit over policies."""
+    second_term: bool = True
+    """Whether the gradient of an actor has the term that comes from the critic's first input."""
     evaluated: Literal["all", "own"] = "all"
     """Policies that a functional critic is trained on: all actors (Algorithm 5) or its own (Algorithm 4)."""
 
@@ -54,18 +60,27 @@ class Variant(eqx.Module):
     """Options as numbers, so that all variants of an ensemble share one compiled program."""
 
     prior_scale: Float[Array, ""]
-    """Standard deviation of first values: 1 with a randomised prior function, 0.1 without."""
+    """Standard deviation of first values."""
     prior_weight: Float[Array, ""]
-    """lambda, how many visits the prior counts for; 0 without one: it is forgotten at the first visit."""
+    """lambda, how many visits first values count for; at 0 a pair forgets them at its first visit."""
     mask: Float[Array, ""]
     """1 for bootstrap masks: a member sees each transition twice or not at all; 0: all see all once."""
     per_step: Float[Array, ""]
     """1 draws the member that acts at each step, 0 for each episode."""
 
 
-def variant(prior: bool, mask: bool, per_step: bool = False, scale: float = 1.0, first: float = 0.1) -> Variant:
-    """The numbers of an option set. `scale` is the prior's, `first` that of first weights without a prior."""
-    numbers = (scale if prior else first, float(prior), float(mask), float(per_step))
+PriorKind = Literal["none", "prior", "anchored"]
+FIRST_SCALE = 0.01
+"""First values without a prior: about what the deep critics' last layer, U(+-0.003) on 256 neurons, gives."""
+
+
+def variant(prior: PriorKind, mask: bool = False, per_step: bool = False, scale: float = 1.0) -> Variant:
+    """The numbers of an option set. `scale` is the prior's; 1 is also the standard deviation of RLSVI's first draws.
+
+    **Arguments:** `prior` is `none` (first weights alone), `prior` (a randomised prior function: larger first values,
+    which data replace) or `anchored` (the fit is pulled to it with the weight of one visit, as in Bayesian regression).
+    """
+    numbers = (FIRST_SCALE if prior == "none" else scale, prior == "anchored", mask, per_step)
     return Variant(*(jnp.asarray(number, jnp.float32) for number in numbers))
 
 
@@ -113,7 +128,7 @@ def policies_of(ensemble: Ensemble, state: State) -> Float[Array, "members layer
 
 def optimiser(ensemble: Ensemble) -> optax.GradientTransformation:
     """Of the actors."""
-    return optax.adam(ensemble.actor_rate)
+    return optax.adam(ensemble.actor_rate, eps=1e-12)  # gradients of rarely visited states are tiny
 
 
 def trained_on(ensemble: Ensemble, state: State) -> Float[Array, "members policies layers states"]:

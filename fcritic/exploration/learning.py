@@ -65,11 +65,11 @@ def summed(
 def critic_update(ensemble: Ensemble, rules: Rules, prior_weight: Float[Array, ""], state: State) -> Critic:
     """G sweeps at the policies that critics are trained on, then one fit (line 4 of `alg-ensemble-algorithm`)."""
     policies = trained_on(ensemble, state)
-    return fit(ensemble.kind, rules, state.counts, prior_weight, state.critics, policies, ensemble.critic_steps)
+    return fit(ensemble, rules, state.counts, prior_weight, state.critics, policies, ensemble.critic_steps)
 
 
 def fit(
-    kind: Kind,
+    ensemble: Ensemble,
     rules: Rules,
     counts: Counts,
     prior_weight: Float[Array, ""],
@@ -82,27 +82,35 @@ def fit(
     prior = jax.vmap(lambda critic, each: jax.vmap(critic.prior)(each))(critics, policies)
 
     def step(q: Values, _: None) -> tuple[Values, None]:
-        return sweep(kind, rules, counts, prior_weight, prior, policies, q), None
+        return sweep(ensemble.kind, rules, counts, prior_weight, prior, policies, q), None
 
     after, _ = jax.lax.scan(step, before, None, length=steps)
-    return jax.vmap(move)(critics, policies, after - before)
+    # A standard critic has one value for all policies, so there is nothing to be smooth about.
+    ridge = ensemble.ridge if ensemble.kind == "functional" else 0.0
+    return jax.vmap(lambda *each: move(*each, ridge))(critics, policies, after - before)
 
 
 def objective(
-    critic: Critic, logits: Float[Array, "layers states"], share: Float[Array, "layers states"]
+    critic: Critic,
+    logits: Float[Array, "layers states"],
+    share: Float[Array, "layers states"],
+    second_term: bool = True,
 ) -> Float[Array, ""]:
-    """J(pi; xi_i) = sum_s rho(s) sum_a pi(a|s) Q_i(pi, s, a), eq. (2): its gradient has both terms."""
+    """J(pi; xi_i) = sum_s rho(s) sum_a pi(a|s) Q_i(pi, s, a), eq. (2): its gradient has both terms, or the first."""
     policy = jax.nn.sigmoid(logits)
-    q = critic(policy)
+    q = critic(policy if second_term else jax.lax.stop_gradient(policy))
     return jnp.sum(share * (q[..., 0] + policy * (q[..., 1] - q[..., 0])))
 
 
 def actor_update(ensemble: Ensemble, state: State) -> State:
     """Actor i climbs critic i on the visited states (lines 5 and 6 of `alg-ensemble-algorithm`)."""
     share = state.visits / jnp.maximum(state.visits.sum(), 1)
-    slope = jax.vmap(jax.grad(objective, argnums=1), in_axes=(0, 0, None))(state.critics, state.logits, share)
+    slope = jax.vmap(
+        lambda critic, logits: jax.grad(objective, argnums=1)(critic, logits, share, ensemble.second_term)
+    )(state.critics, state.logits)
     step, moments = optimiser(ensemble).update(-slope, state.moments)
-    logits = optax.apply_updates(state.logits, step)
+    limit = ensemble.actor_limit
+    logits = jnp.clip(optax.apply_updates(state.logits, step), -limit, limit)
     return eqx.tree_at(lambda each: (each.logits, each.moments), state, (logits, moments))
 
 
