@@ -43,12 +43,23 @@ class Critic(eqx.Module):
     weights: Float[Array, "code layers states 2"]
     first: Float[Array, "code layers states 2"]
 
-    def __init__(self, layers: int, states: int, features: int, scale: Float[Array, ""], *, key: PRNGKeyArray):
-        """First values are N(0, scale^2), and differ between policies where there are features."""
+    def __init__(
+        self,
+        layers: int,
+        states: int,
+        features: int,
+        scale: Float[Array, ""],
+        policy_prior: bool = True,
+        *,
+        key: PRNGKeyArray,
+    ):
+        """First values are N(0, scale^2), and differ between policies where there are features and `policy_prior`."""
         keys = jax.random.split(key)
         self.encoder = Encoder(layers * states, features, key=keys[0])
-        code = features + 1
-        self.first = scale * jax.random.normal(keys[1], (code, layers, states, 2))
+        first = scale * jax.random.normal(keys[1], (features + 1, layers, states, 2))
+        if features and not policy_prior:
+            first = first.at[0].multiply(2**0.5).at[1:].set(0.0)  # the constant of a code is sqrt(1/2)
+        self.first = first
         self.weights = self.first
 
     def __call__(self, policy: Float[Array, "layers states"]) -> Float[Array, "layers states 2"]:

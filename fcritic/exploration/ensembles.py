@@ -47,6 +47,8 @@ class Ensemble:
     """Of a functional critic's fit over policies."""
     second_term: bool = True
     """Whether the gradient of an actor has the term that comes from the critic's first input."""
+    policy_prior: bool = True
+    """Whether first values of a functional critic depend on the policy, or on state and action alone."""
     evaluated: Literal["all", "own"] = "all"
     """Policies that a functional critic is trained on: all actors (Algorithm 5) or its own (Algorithm 4)."""
 
@@ -110,7 +112,8 @@ def begin(ensemble: Ensemble, shape: tuple[int, int, int], options: Variant, key
     n = ensemble.members
     features = ensemble.features if ensemble.kind == "functional" else 0
     critic_key, actor_key = jax.random.split(key)
-    critics = jax.vmap(lambda key: Critic(layers, states, features, options.prior_scale, key=key))(
+    sizes = (layers, states, features)
+    critics = jax.vmap(lambda key: Critic(*sizes, options.prior_scale, ensemble.policy_prior, key=key))(
         jax.random.split(critic_key, n)
     )
     logits = ensemble.actor_scale * jax.random.normal(actor_key, (n, layers, states))

@@ -9,9 +9,11 @@ ENSEMBLES: dict[str, Ensemble] = {
     "independent": Ensemble("independent"),
     "actors": Ensemble("actors"),
     "functional": Ensemble("functional"),
-    "functional-first": Ensemble("functional", second_term=False),
+    "functional-own": Ensemble("functional", evaluated="own"),
+    "functional-first": Ensemble("functional", evaluated="own", second_term=False),
 }
-"""`functional` is the paper's; `functional-first` leaves out the second term of its actors' gradient."""
+"""`functional` trains every critic on all actors (`alg-nn`), `functional-own` on its own actor alone, as line 4 of
+`alg-ensemble-algorithm` is printed; `functional-first` also leaves out the second term of its actors' gradient."""
 PRIORS: tuple[PriorKind, ...] = ("none", "prior", "anchored")
 
 
@@ -41,17 +43,17 @@ class Method:
         return variant(self.prior, self.mask, self.per_step, scale)
 
 
-def all_methods() -> list[Method]:
-    """Every kind with every option."""
-    return [
-        Method(kind, prior, mask, per_step)
-        for kind in ENSEMBLES
-        for prior in PRIORS
-        for mask in (False, True)
-        for per_step in (False, True)
-    ]
-
-
 def main_methods() -> list[Method]:
     """One member per episode, no masks: every kind with every prior."""
     return [Method(kind, prior) for kind in ENSEMBLES for prior in PRIORS]
+
+
+def brief_methods(prior: PriorKind) -> list[Method]:
+    """Every kind without a prior, with this one, and with this one and a new member at each step."""
+    options = (("none", False), (prior, False), (prior, True))
+    return [Method(kind, each, per_step=per_step) for kind in ENSEMBLES for each, per_step in options]
+
+
+def masked_methods(*priors: PriorKind) -> list[Method]:
+    """Every kind with these priors and bootstrap masks."""
+    return [Method(kind, prior, mask=True) for kind in ENSEMBLES for prior in priors]

@@ -28,6 +28,8 @@ SHOWN = 20
 """Episodes of data behind the picture and the verdicts."""
 KINDS = ("shared", "independent", "functional", "refitted")
 EXACT, REFITTED = "20 posterior draws", "refitted"
+SHOWN_METHODS = ("posterior", *KINDS, EXACT, *(f"{kind}+anchored+masks" for kind in KINDS))
+"""In the picture: above without, below with a prior and masks."""
 MEASURES = ("mean_error", "std_error", "std_ratio", "wasserstein", "correlation_error", "argmax_distance")
 
 
@@ -55,7 +57,7 @@ class Calibration(Experiment):
                         found = measures(each, exact, GRID)
                         rows.append({"method": name, "episodes": length, "seed": seed, **found})
                 if seed == 0 and length == SHOWN:
-                    shown = {name: each[:100] for name, each in curves.items() if _is_shown(name)}
+                    shown = {name: curves[name][:100] for name in SHOWN_METHODS}
         table = _table(rows, SHOWN)
         data = {"grid": GRID, "truth": true_curve(task), "curves": shown, "prior_scale": scale,
                 "table": {length: _table(rows, length) for length in lengths}}  # fmt: skip
@@ -68,8 +70,8 @@ class Calibration(Experiment):
         names = list(data["curves"])
         low, high = np.quantile(exact, [0.05, 0.95], axis=0)
         title = f"J of policies that go right with probability p, after {SHOWN} episodes (bands: exact posterior)"
-        with panels(path, 4, title, width=4.2, rows=-(-len(names) // 4)) as axes:
-            for axis, name in zip(axes, names, strict=False):
+        with panels(path, len(names) // 2, title, width=3.6, rows=2) as axes:
+            for axis, name in zip(axes, names, strict=True):
                 axis.fill_between(data["grid"], low, high, color="0.85")
                 axis.plot(data["grid"], np.mean(exact, axis=0), color="0.5", linewidth=1)
                 curves = np.asarray(data["curves"][name])[:20]
@@ -78,8 +80,6 @@ class Calibration(Experiment):
                 axis.plot(data["grid"][best], curves[np.arange(len(curves)), best], "k|", markersize=7)
                 axis.plot(data["grid"], data["truth"], "r--", linewidth=1)
                 axis.set(title=name, xlabel="p", ylabel="J", ylim=_limits(low, high))
-            for axis in axes[len(names) :]:
-                axis.set_visible(False)
 
 
 def _all_curves(task: Any, length: int, seed: int, scale: float) -> dict[str, np.ndarray]:
@@ -96,11 +96,6 @@ def _all_curves(task: Any, length: int, seed: int, scale: float) -> dict[str, np
                 name = method.name.replace("actors", REFITTED)
                 curves[name] = ensemble_curves(task, record, method, scale, MEMBERS, seed, kind == REFITTED)
     return curves
-
-
-def _is_shown(name: str) -> bool:
-    kinds = [f"{kind}{option}" for option in ("", "+anchored+masks") for kind in KINDS]
-    return name in ("posterior", EXACT, *kinds)
 
 
 def _limits(low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
