@@ -41,5 +41,7 @@ def correlations(curves: Curves) -> Float[np.ndarray, "grid grid"]:
     centred = curves - curves.mean(axis=0)
     length = np.sqrt((centred**2).sum(axis=0))
     flat = length < 1e-9 * max(1.0, float(np.abs(curves).max()))
-    product = centred.T @ centred / np.where(np.outer(flat, flat) | flat | flat[:, None], 1, np.outer(length, length))
+    product = (
+        centred.T @ centred / np.where(np.outer(flat, flat) | flat | flat[:, None], 1, np.outer(length, length))
+    )
     return np.where(flat | flat[:, None], 0.0, product)

@@ -1,8 +1,8 @@
 """Critics that are linear in a code of the policy, one table of weights per state and action.
 
-Q_i(pi, s, a) = W_i[s, a] . psi_i(pi), the shape of eq. (11), `eq:func_q_nn`: psi_i is the actor encoder, W_i[s, a] the
-code of the pair, and their joint encoder a product. A standard critic is the same with the code 1. Both are exact
-in states and actions, so that what is compared is how they treat the policy.
+Q_i(pi, s, a) = W_i[s, a] . psi_i(pi), the shape of eq. (11), `eq:func_q_nn`: psi_i is the actor encoder, W_i[s, a]
+the code of the pair, and their joint encoder a product. A standard critic is the same with the code 1. Both are
+exact in states and actions, so that what is compared is how they treat the policy.
 """
 
 import equinox as eqx
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.theory.linear_algebra import inverse
+
 
 class Encoder(eqx.Module):
     """psi(pi): a constant and random smooth features of the policy, of length one together.
@@ -53,7 +54,7 @@ class Critic(eqx.Module):
         *,
         key: PRNGKeyArray,
     ):
-        """First values are N(0, scale^2), and differ between policies where there are features and `policy_prior`."""
+        """First values are N(0, scale^2). They differ between policies if there are features and `policy_prior`."""
         keys = jax.random.split(key)
         self.encoder = Encoder(layers * states, features, key=keys[0])
         first = scale * jax.random.normal(keys[1], (features + 1, layers, states, 2))
@@ -79,8 +80,8 @@ def move(
 ) -> Critic:
     """The critic whose values at these policies differ by `change`, by a small change of weights.
 
-    dW[s, a] = Psi^T (Psi Psi^T + ridge)^-1 change[s, a]: without a ridge an exact fit, the inner loop of an evaluation
-    run to its end. Two actors may be alike: a ridge then keeps the slope between them small.
+    dW[s, a] = Psi^T (Psi Psi^T + ridge)^-1 change[s, a]: without a ridge an exact fit, the inner loop of an
+    evaluation run to its end. Two actors may be alike: a ridge then keeps the slope between them small.
     """
     codes = jax.vmap(lambda policy: critic.encoder(policy.ravel()))(policies)
     gram = codes @ codes.T + ridge * jnp.eye(len(codes))

@@ -77,10 +77,11 @@ FIRST_SCALE = 0.01
 
 
 def variant(prior: PriorKind, mask: bool = False, per_step: bool = False, scale: float = 1.0) -> Variant:
-    """The numbers of an option set. `scale` is the prior's; 1 is also the standard deviation of RLSVI's first draws.
+    """The numbers of an option set. `scale` is the prior's; 1 is the standard deviation of RLSVI's first draws too.
 
-    **Arguments:** `prior` is `none` (first weights alone), `prior` (a randomised prior function: larger first values,
-    which data replace) or `anchored` (the fit is pulled to it with the weight of one visit, as in Bayesian regression).
+    **Arguments:** `prior` is `none` (first weights alone), `prior` (a randomised prior function: larger first
+    values, which data replace) or `anchored` (the fit is pulled to it with the weight of one visit, as in Bayesian
+    regression).
     """
     numbers = (FIRST_SCALE if prior == "none" else scale, prior == "anchored", mask, per_step)
     return Variant(*(jnp.asarray(number, jnp.float32) for number in numbers))

@@ -26,9 +26,7 @@ class History:
     """Whether it went left on the diagonal, from which the treasure can no longer be reached."""
 
 
-def play(
-    task: Task, policy: Float[np.ndarray, "seeds horizon states"], random: np.random.Generator
-) -> Episode:
+def play(task: Task, policy: Float[np.ndarray, "seeds horizon states"], random: np.random.Generator) -> Episode:
     """One episode of each seed."""
     seeds = len(policy)
     every = np.arange(seeds)
@@ -73,7 +71,7 @@ def explore(task: Task, learner: Learner, episodes: int, seeds: int, stop_when_s
 
 
 def first_solved(bad: Bool[np.ndarray, "seeds episodes"]) -> Float[np.ndarray, " seeds"]:
-    """The first episode, counted from 1, at which the share of bad ones is below 0.9; infinite where there is none."""
+    """The first episode, counted from 1, at which the share of bad ones is below 0.9; infinite without one."""
     count = np.arange(1, bad.shape[1] + 1)
     solved = bad.cumsum(axis=1) / count < SOLVED_BELOW
     return np.where(solved.any(axis=1), solved.argmax(axis=1) + 1.0, np.inf)

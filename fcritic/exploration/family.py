@@ -112,7 +112,9 @@ def ensemble_curves(
     critics = begin(ensemble, shape, options, jax.random.key(seed)).critics
     trained = random.random(members) if ensemble.kind == "functional" else np.array([0.5])
     rules = Rules(task.shifts, GAMMA, ends=False)
-    found = _beliefs(ensemble, refit, rules, counts, options.prior_weight, critics, jnp.asarray(trained, jnp.float32))
+    found = _beliefs(
+        ensemble, refit, rules, counts, options.prior_weight, critics, jnp.asarray(trained, jnp.float32)
+    )
     return np.asarray(found, float)
 
 

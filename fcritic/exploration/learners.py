@@ -54,9 +54,7 @@ class RandomisedValues(Learner):
         policy = greedy(self.values(data, random))
         return policy * (1 - self.epsilon) + self.epsilon / 2
 
-    def values(
-        self, data: Data, random: np.random.Generator
-    ) -> Float[np.ndarray, "seeds horizon states 2"]:
+    def values(self, data: Data, random: np.random.Generator) -> Float[np.ndarray, "seeds horizon states 2"]:
         """One draw of Q_h(s, a) for each seed."""
         task, visits = data.task, data.visits
         P, reward = data.empirical()

@@ -64,7 +64,7 @@ class Calibration(Experiment):
         return Outcome(_claims(rows), data, rows, _notes(table, scale))
 
     def draw(self, outcome: Outcome, path: Path) -> None:
-        """One panel per method: curves of the posterior in grey, the ensemble's in green, best policies as ticks."""
+        """One panel per method: the posterior in grey, the ensemble's curves in green, best policies as ticks."""
         data = outcome.data
         exact = data["curves"]["posterior"]
         names = list(data["curves"])
@@ -122,7 +122,9 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
     for rival in ("shared", "independent"):
         for measure in ("wasserstein", "correlation_error"):
             found = _compare(rows, ours, f"{rival}+anchored+masks", measure)
-            statement = f"Functional critics are closer to the posterior than {rival} ones in {measure}, options equal"
+            statement = (
+                f"Functional critics are closer to the posterior than {rival} ones in {measure}, options equal"
+            )
             claims.append(Claim(statement, found.below, found.figures(ours, rival), "fig:psrl"))
     found = _compare(rows, f"{REFITTED}+anchored+masks", ours)
     claims.append(
@@ -133,7 +135,9 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
             "the tension with randomised value functions",
         )
     )
-    ratio = {name: float(_values(rows, name, "std_ratio").mean()) for name in ("functional", "functional+masks", ours)}
+    ratio = {
+        name: float(_values(rows, name, "std_ratio").mean()) for name in ("functional", "functional+masks", ours)
+    }
     statement = "Without a prior function the paper's ensemble has less than half of the posterior's spread"
     claims.append(Claim(statement, ratio["functional"] < 0.5, ratio, "no prior in alg-ensemble-algorithm"))
     for prior in PRIORS[1:]:

@@ -27,8 +27,8 @@ class DeepSea(Experiment):
 
     name = "deepsea"
     statement = (
-        "Directed exploration solves DeepSea in far fewer than 2^N episodes; ensembles of functional critics get at "
-        "least as far as bootstrapped critics with prior functions."
+        "Directed exploration solves DeepSea in far fewer than 2^N episodes; ensembles of functional critics get "
+        "at least as far as bootstrapped critics with prior functions."
     )
 
     def run(self, quick: bool) -> Outcome:
@@ -80,7 +80,9 @@ def _ensembles(quick: bool) -> list[Method]:
     found = brief_methods("prior")
     if quick:
         return [method for method in found if method.kind != "functional"]
-    extra = [method for method in main_methods() + masked_methods("prior", "anchored") if method.kind != "functional"]
+    extra = [
+        method for method in main_methods() + masked_methods("prior", "anchored") if method.kind != "functional"
+    ]
     return list({method.name: method for method in found + extra}.values())
 
 
@@ -139,7 +141,9 @@ def _claims(solved: Solved) -> list[Claim]:
         if form == "deterministic" and name == "independent+prior" and np.median(found) < np.inf
     }
     holds = bool(beaten) and all(value < 2.0 ** int(key[4:]) for key, value in beaten.items())
-    claims.append(Claim("Bootstrapped critics with a prior need fewer than 2^N episodes in every size", holds, beaten))
+    claims.append(
+        Claim("Bootstrapped critics with a prior need fewer than 2^N episodes in every size", holds, beaten)
+    )
     theirs = _best_of(reach, "independent", "+")
     for kind in [kind for kind in ENSEMBLES if kind.startswith("functional") and kind in reach]:
         ours = _best_of(reach, kind)

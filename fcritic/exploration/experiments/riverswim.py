@@ -16,7 +16,12 @@ from fcritic.theory.pictures import panels
 
 EPISODES, SEEDS = 1000, 10
 MARKS = (100, 300, 1000)
-ANCHORS = {"psrl": (183.0, 16.0), "rlsvi": (187.0, 39.0), "epsilon-greedy": (3305.0, 33.0), "greedy": (3297.0, 33.0)}
+ANCHORS = {
+    "psrl": (183.0, 16.0),
+    "rlsvi": (187.0, 39.0),
+    "epsilon-greedy": (3305.0, 33.0),
+    "greedy": (3297.0, 33.0),
+}
 """Regret after 1000 episodes with six states, measured elsewhere on ten seeds, and how far from it is the same."""
 BEST = "anchored"
 """The prior with which kinds are compared: the one that Bayesian regression has."""
@@ -30,12 +35,12 @@ class RiverSwim(Experiment):
 
     name = "riverswim"
     statement = (
-        "Posterior sampling and randomised values explore RiverSwim; so do ensembles, if they have what it takes: the "
-        "functional form, a prior, or one member for a whole episode."
+        "Posterior sampling and randomised values explore RiverSwim; so do ensembles, if they have what it takes: "
+        "the functional form, a prior, or one member for a whole episode."
     )
 
     def run(self, quick: bool) -> Outcome:
-        """10 seeds. All options with six states, the main ones in longer rivers; quick: six states, fewer options."""
+        """10 seeds. All options with six states, some in longer rivers; quick: six states, some options."""
         regrets: Regrets = {}
         for length in (6,) if quick else (6, 12, 20):
             task = river_swim(length)
@@ -101,7 +106,9 @@ def _paths(regrets: Regrets) -> dict[str, Any]:
 
 
 def _lengths(regrets: Regrets, *names: str) -> list[int]:
-    return [length for length in sorted({each[1] for each in regrets}) if all((n, length) in regrets for n in names)]
+    return [
+        length for length in sorted({each[1] for each in regrets}) if all((n, length) in regrets for n in names)
+    ]
 
 
 def _less(regrets: Regrets, first: str, second: str, statement: str, source: str = "") -> Claim:
