@@ -6,9 +6,9 @@ from jaxtyping import Bool, Float
 import numpy as np
 
 from fcritic.exploration.learners import Learner
-from fcritic.exploration.planning import policy_returns
+from fcritic.exploration.planning import optimal_return, policy_returns
 from fcritic.exploration.posterior import Data, Episode
-from fcritic.exploration.tasks import Task, optimal_return
+from fcritic.exploration.tasks import Task
 
 SOLVED_BELOW = 0.9
 """A DeepSea is solved in the first episode after which the share of bad episodes is below this."""

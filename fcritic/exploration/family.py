@@ -100,8 +100,8 @@ def ensemble_curves(
 
     A functional critic is trained at as many random policies as it has members and asked for the others. A standard
     critic has values of one policy, its own greedy one; all it says of another is one step of it,
-    sum_a pi_p(a|s) Q(s, a). With `refit` it is instead trained anew on every policy in the grid, from the same data,
-    masks and prior.
+    sum_a pi_p(a|s) Q(s, a). With `refit` it is instead trained anew on every policy in the grid, from the same
+    data, masks and prior.
     """
     random = np.random.default_rng([seed, 1])
     ensemble = dataclasses.replace(method.ensemble, members=members)

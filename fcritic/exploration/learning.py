@@ -96,7 +96,7 @@ def objective(
     share: Float[Array, "layers states"],
     second_term: bool = True,
 ) -> Float[Array, ""]:
-    """J(pi; xi_i) = sum_s rho(s) sum_a pi(a|s) Q_i(pi, s, a), eq. (2): its gradient has both terms, or the first."""
+    """J(pi; xi_i) = sum_s rho(s) sum_a pi(a|s) Q_i(pi, s, a), eq. (2): its gradient has both terms or one."""
     policy = jax.nn.sigmoid(logits)
     q = critic(policy if second_term else jax.lax.stop_gradient(policy))
     return jnp.sum(share * (q[..., 0] + policy * (q[..., 1] - q[..., 0])))

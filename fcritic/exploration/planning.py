@@ -33,6 +33,11 @@ def best_values(
     return q
 
 
+def optimal_return(task: Task) -> float:
+    """V* of the first state."""
+    return float(best_values(task, task.P, task.reward)[0, 0].max())
+
+
 def policy_returns(
     task: Task,
     P: Float[np.ndarray, "*models layers states 2 next"],

@@ -11,7 +11,8 @@ import numpy as np
 from fcritic.exploration.ensembles import Counts, Ensemble, State, Variant, begin, policies_of
 from fcritic.exploration.episodes import History, first_solved
 from fcritic.exploration.learning import Rules, learn
-from fcritic.exploration.tasks import Task, optimal_return
+from fcritic.exploration.planning import optimal_return
+from fcritic.exploration.tasks import Task
 
 CHUNK = 50
 """Episodes between two looks at whether every seed has solved the task."""
@@ -126,7 +127,7 @@ def _chunk(ensemble: Ensemble, world: World, options: Variant, states: State, ke
 def run(
     task: Task, ensemble: Ensemble, options: Variant, episodes: int, seeds: int, stop_when_solved: bool = False
 ) -> tuple[History, State]:
-    """Regret and bad episodes of each seed, and the last states. Seeds differ in everything, also in first weights."""
+    """Regret and bad episodes of each seed, and the last states. Seeds differ in all, also in first weights."""
     world = world_of(task)
     shape = (task.layers, task.states, task.P.shape[-1])
     first_keys, chunk_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(jax.random.key(0), seeds))

@@ -105,10 +105,3 @@ def deep_sea(size: int, stochastic: bool = False, mapping_seed: int = MAPPING_SE
         noise[-1, [0, size - 1]] = 1.0
     name = f"deepsea-{size}" + ("-stochastic" if stochastic else "")
     return Task(name, (-1, 0, 1), P, reward, noise, size, 0.99, right)
-
-
-def optimal_return(task: Task) -> float:
-    """V* of the first state."""
-    from fcritic.exploration.planning import best_values
-
-    return float(best_values(task, task.P, task.reward)[0, 0].max())

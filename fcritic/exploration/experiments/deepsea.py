@@ -68,7 +68,8 @@ class DeepSea(Experiment):
                 sizes = np.array(sorted({int(size) for each in median["deterministic"].values() for size in each}))
                 axis.plot(sizes, 2.0**sizes, ":", color="0.5")
                 axis.set(yscale="log", ylim=(3, 2 * EPISODES), xlabel="size N", ylabel="episodes", title=group)
-                axis.legend(frameon=False, fontsize=6)
+                if axis.get_legend_handles_labels()[0]:
+                    axis.legend(frameon=False, fontsize=6)
 
 
 def _kind(name: str) -> str:

@@ -9,8 +9,9 @@ from fcritic.exploration.episodes import explore
 from fcritic.exploration.experiments.judging import Gap, gap
 from fcritic.exploration.learners import LEARNERS
 from fcritic.exploration.methods import ENSEMBLES, PRIORS, Method, brief_methods, main_methods, masked_methods
+from fcritic.exploration.planning import optimal_return
 from fcritic.exploration.running import run
-from fcritic.exploration.tasks import optimal_return, river_swim
+from fcritic.exploration.tasks import river_swim
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
 
@@ -73,7 +74,8 @@ class RiverSwim(Experiment):
             axes[-1].set_visible(False)
             for axis in axes[:-1]:
                 axis.set(xscale="log", yscale="log", xlabel="episodes", ylabel="regret", ylim=(3, 5000))
-                axis.legend(frameon=False, fontsize=6)
+                if axis.get_legend_handles_labels()[0]:
+                    axis.legend(frameon=False, fontsize=6)
 
 
 def _methods(quick: bool, length: int) -> list[Method]:
