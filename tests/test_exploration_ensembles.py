@@ -191,7 +191,7 @@ def test_options_change_what_a_small_ensemble_does():
 
 
 def test_distances_of_curves():
-    exact = np.random.default_rng(0).normal(size=(1000, 3)) + [0.0, 1.0, 2.0]
+    exact = np.random.default_rng(0).normal(size=(1000, 3)) + np.arange(3.0)
     grid = np.array([0.0, 0.5, 1.0])
     same = measures(exact, exact, grid)
     assert same["std_ratio"] == pytest.approx(1) and same["wasserstein"] == same["argmax_distance"] == 0
