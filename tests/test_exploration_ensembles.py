@@ -46,7 +46,7 @@ def test_a_move_changes_values_at_its_policies_as_asked():
     critic = Critic(2, 3, 16, jnp.asarray(1.0), key=KEY)
     policies = jax.random.uniform(KEY, (4, 2, 3))
     change = jax.random.normal(KEY, (4, 2, 3, 2))
-    moved = move(critic, policies, change, 0.0)
+    moved = jax.jit(move)(critic, policies, change, 0.0)
     found = jax.vmap(moved)(policies) - jax.vmap(critic)(policies)
     np.testing.assert_allclose(found, change, atol=2e-3)
     np.testing.assert_array_equal(moved.first, critic.first)

@@ -109,13 +109,16 @@ def ensemble_curves(
     counts = record.counts(task, members, method.mask, random)
     options = method.options(scale)
     shape = (task.layers, task.states, task.P.shape[-1])
-    critics = begin(ensemble, shape, options, jax.random.key(seed)).critics
+    critics = _begin(ensemble, shape, options, jax.random.key(seed)).critics
     trained = random.random(members) if ensemble.kind == "functional" else np.array([0.5])
     rules = Rules(task.shifts, GAMMA, ends=False)
     found = _beliefs(
         ensemble, refit, rules, counts, options.prior_weight, critics, jnp.asarray(trained, jnp.float32)
     )
     return np.asarray(found, float)
+
+
+_begin = jax.jit(begin, static_argnums=(0, 1))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -115,6 +115,11 @@ def episode(
     return state, (world.best - expected_return(world, policy), bad)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _begin_all(ensemble: Ensemble, shape: tuple[int, int, int], options: Variant, keys: Array) -> State:
+    return jax.vmap(lambda key: begin(ensemble, shape, options, key))(keys)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def _chunk(ensemble: Ensemble, world: World, options: Variant, states: State, keys: Array, length: int) -> tuple:
     def one_seed(state: State, key: PRNGKeyArray) -> tuple:
@@ -131,7 +136,7 @@ def run(
     world = world_of(task)
     shape = (task.layers, task.states, task.P.shape[-1])
     first_keys, chunk_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(jax.random.key(0), seeds))
-    states = jax.vmap(lambda key: begin(ensemble, shape, options, key))(first_keys)
+    states = _begin_all(ensemble, shape, options, first_keys)
     regrets, bads = [], []
     length = min(CHUNK, episodes)
     for index in range(-(-episodes // length)):

@@ -15,7 +15,7 @@ from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
 
 EPISODES, SEEDS = 500, 10
-SIZES = {"deterministic": (10, 12, 14, 16, 20, 24, 30), "stochastic": (10, 12, 14)}
+SIZES = {"deterministic": (10, 14, 20, 30), "stochastic": (10, 14)}
 QUICK_SIZES = {"deterministic": (6, 10), "stochastic": (6,)}
 
 Solved = dict[tuple[str, str, int], np.ndarray]

@@ -79,7 +79,7 @@ class RiverSwim(Experiment):
 
 
 def _methods(quick: bool, length: int) -> list[Method]:
-    """Each once. `functional`, which takes ten times as long as the others, with six states and few options only."""
+    """Each once. `functional`, which takes ten times as long as others, with six states and few options only."""
     found = brief_methods(BEST)
     if length > 6:
         return [method for method in found if method.kind != "functional"]
