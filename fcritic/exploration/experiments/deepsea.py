@@ -67,7 +67,7 @@ class DeepSea(Experiment):
                         axis.plot(list(finite), list(finite.values()), marker, label=label, fillstyle="none")
                 sizes = np.array(sorted({int(size) for each in median["deterministic"].values() for size in each}))
                 axis.plot(sizes, 2.0**sizes, ":", color="0.5")
-                axis.set(yscale="log", ylim=(3, 2 * EPISODES), xlabel="size N", ylabel="episodes", title=group)
+                axis.set(yscale="log", ylim=(3, 1e6), xlabel="size N", ylabel="episodes", title=group)
                 if axis.get_legend_handles_labels()[0]:
                     axis.legend(frameon=False, fontsize=6)
 
