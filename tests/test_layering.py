@@ -121,6 +121,11 @@ def test_the_theory_stands_alone():
         assert {unit(other) for other in reachable(module)} <= {"theory", "errors"}, module
 
 
+def test_exploration_builds_on_the_theory_alone():
+    for module in in_unit("exploration"):
+        assert {unit(other) for other in reachable(module)} <= {"exploration", "theory", "errors"}, module
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 

@@ -15,6 +15,7 @@ from fcritic.agents.critic_ensemble import CriticEnsembleAgent
 from fcritic.agents.fac import FAC
 from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
+from fcritic.exploration.experiments import EXPERIMENTS as EXPLORATIONS
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.mlp import MLP
 from fcritic.theory.experiments import EXPERIMENTS
@@ -24,6 +25,7 @@ PAPER = (DOCS / "paper.md").read_text(encoding="utf-8")
 DESIGN = (DOCS / "design.md").read_text(encoding="utf-8")
 BASELINES = (DOCS / "baselines.md").read_text(encoding="utf-8")
 THEORY_PAGE = (DOCS / "theory.md").read_text(encoding="utf-8")
+EXPLORATION_PAGE = (DOCS / "exploration.md").read_text(encoding="utf-8")
 
 # The labels of the paper, so that these tests do not need its source.
 DEEP_EQUATIONS = {
@@ -56,7 +58,15 @@ THEORY = [
     "eq: global-convergence",
     "eq-shared-linear-representation",
 ]
-MISSING = ["sec-psrl", "fig:exp_dmc"]
+EXPLORATION = [
+    "sec-psrl",
+    "fig:psrl",
+    "fig:mdp_opt_pi",
+    "fig:ensemble_q_same_tar",
+    "fig:ensemble_q_diff_tar",
+    "fig:ensemble_fcritic",
+]
+MISSING = ["sec-psrl", "fig:exp_dmc"]  # the first in continuous control
 LINES_OF_ALG_NN = 23  # with the ends of its loops, as they are printed
 LINES_OF_META = 8
 LINES_OF_EVALUATION = 11
@@ -124,7 +134,7 @@ def numbers(cell: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("name", names_in(PAPER + DESIGN + BASELINES + THEORY_PAGE))
+@pytest.mark.parametrize("name", names_in(PAPER + DESIGN + BASELINES + THEORY_PAGE + EXPLORATION_PAGE))
 def test_every_name_exists(name: str):
     resolve(name)
 
@@ -138,7 +148,7 @@ def test_a_name_that_does_not_exist_is_noticed():
 def test_a_name_is_written_in_full_or_not_at_all():
     """A name in backticks that begins with a module of the package would escape the test above."""
     modules = {path.stem for path in (DOCS.parent / "fcritic").rglob("*.py")} - {"train"}  # also a kind of row
-    pages = PAPER + DESIGN + BASELINES + THEORY_PAGE
+    pages = PAPER + DESIGN + BASELINES + THEORY_PAGE + EXPLORATION_PAGE
     short = re.findall(rf"`((?:{'|'.join(modules)})\.[\w.]+)`", pages)
     assert [name for name in short if not name.endswith((".py", ".json", ".jsonl", ".txt"))] == []
 
@@ -163,6 +173,7 @@ def test_every_algorithm_of_the_deep_half_has_a_section(label: str):
     [
         ("Algorithm 5", LINES_OF_ALG_NN, 2),
         ("Algorithms 1 and 4", LINES_OF_META, 1),
+        ("Lines of Algorithm 4", LINES_OF_META, 1),
         ("Algorithm 2", LINES_OF_EVALUATION, 2),
         ("Algorithm 3", LINES_OF_ACTOR_CRITIC, 2),
     ],
@@ -181,6 +192,15 @@ def test_every_piece_of_the_theory_has_a_function_and_a_judge(label: str):
     judges = re.findall(r"`([\w-]+)`", rows[0][3])
     assert judges or rows[0][3] == "tests"
     assert set(judges) <= EXPERIMENTS.keys()
+
+
+@pytest.mark.parametrize("label", EXPLORATION)
+def test_every_piece_of_exploration_has_a_function_and_a_judge(label: str):
+    rows = [row for row in table("Exploration") if f"`{label}`" in row[1]]
+    assert len(rows) == 1
+    assert names_in(rows[0][2])
+    judges = set(re.findall(r"`([\w-]+)`", rows[0][3]))
+    assert judges and judges <= EXPLORATIONS.keys()
 
 
 @pytest.mark.parametrize("label", MISSING)

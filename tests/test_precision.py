@@ -24,7 +24,7 @@ SMALL = FAC(
     state_action_hidden=(64, 64),
     state_action_code=32,
     joint_hidden=(64, 64),
-    encoder=EncoderConfig(probes=16, depth=2, width=32, code=16, shared=True),
+    encoder=EncoderConfig(probes=16, depth=1, width=32, code=16, shared=False),
 )
 
 
@@ -55,28 +55,21 @@ def one_step(agent: FAC):
     return moments, critic_metrics | actor_metrics, trained
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_kernels_give_the_numbers_of_plain_float32(shared, interpreted):
-    agent = dataclasses.replace(SMALL, encoder=dataclasses.replace(SMALL.encoder, shared=shared))
-    plain, plain_metrics, _ = one_step(dataclasses.replace(agent, precision="float32"))
-    fast, fast_metrics, _ = one_step(dataclasses.replace(agent, precision="bfloat16"))
-    for found, wanted in zip(fast, plain, strict=True):
-        assert distance(found, wanted) < 0.1  # bfloat16 has 8 bits; ReLUs near 0 may flip
-    for name, value in plain_metrics.items():
-        assert float(fast_metrics[name]) == pytest.approx(float(value), rel=0.03, abs=2e-3), name
-
-
 def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
-    wanted, _, _ = one_step(dataclasses.replace(SMALL, precision="float32"))
+    wanted, wanted_metrics, _ = one_step(dataclasses.replace(SMALL, precision="float32"))
     plain, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     monkeypatch.setattr(product, "INTERPRET", True)
     monkeypatch.setattr(fused_blocks, "INTERPRET", True)
-    fast, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
+    fast, fast_metrics, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     assert distance(plain, fast) > 0  # the kernels did run
     assert distance(fast, wanted) < 1.5 * distance(plain, wanted)
+    for found, each in zip(fast, wanted, strict=True):
+        assert distance(found, each) < 0.1  # bfloat16 has 8 bits; ReLUs near 0 may flip
+    for name, value in wanted_metrics.items():
+        assert float(fast_metrics[name]) == pytest.approx(float(value), rel=0.03, abs=2e-3), name
 
 
-@pytest.mark.parametrize("pooling", ["summary", "mean", "first"])
+@pytest.mark.parametrize("pooling", ["summary", "mean"])
 def test_codes_of_a_stack_are_those_of_each_policy(pooling, interpreted):
     """33 tokens and padding: no token may see the padding."""
     config = EncoderConfig(probes=8, depth=2, width=32, code=8, pooling=pooling)

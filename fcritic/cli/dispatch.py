@@ -18,6 +18,7 @@ COMMANDS = {
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",
     "theory": "judge statements of the paper on problems that can be solved exactly",
+    "explore": "judge claims about exploration on small tasks with known answers",
 }
 """Each command is the function of the same name, in a module of that name or in `fcritic.cli.commands`."""
 

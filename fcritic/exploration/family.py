@@ -1,0 +1,152 @@
+"""A family of policies with one parameter, and what is believed of its returns: the green curves of `fig:psrl`.
+
+J(pi_p) for p in [0, 1], the probability of going right in every state, is a curve for each MDP. The posterior over
+MDPs is a distribution over curves, and so is an ensemble.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+import numpy as np
+
+from fcritic.exploration.critics import Critic
+from fcritic.exploration.ensembles import Counts, Ensemble, begin
+from fcritic.exploration.episodes import play
+from fcritic.exploration.learning import Rules, fit
+from fcritic.exploration.methods import Method
+from fcritic.exploration.planning import discounted_returns
+from fcritic.exploration.posterior import Data, Prior, sample_models
+from fcritic.exploration.tasks import Task
+
+GRID = np.linspace(0, 1, 21)
+"""The policies at which curves are compared."""
+GAMMA = 0.9
+SWEEPS = 150
+"""Of evaluation, after which gamma^t is about 1e-7: critics are shown where they come to rest."""
+DRAWS = 1000
+"""MDPs from the posterior."""
+
+Curves = Float[np.ndarray, "draws grid"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Episodes of the uniformly random policy, in the order of time: the data so far."""
+
+    layers: np.ndarray
+    states: np.ndarray
+    actions: np.ndarray
+    outcomes: np.ndarray
+    rewards: np.ndarray
+
+    def counts(self, task: Task, members: int, mask: bool, random: np.random.Generator) -> Counts:
+        """What each member counts; with masks each transition twice or not at all."""
+        weight = 2.0 * random.integers(0, 2, (members, len(self.states))) if mask else None
+        weight = np.ones((members, len(self.states))) if weight is None else weight
+        transitions = np.zeros((members, *task.P.shape))
+        rewards = np.zeros((members, *task.reward.shape))
+        where = (np.arange(members)[:, None], self.layers[None], self.states[None], self.actions[None])
+        np.add.at(transitions, (*where, self.outcomes[None]), weight)
+        np.add.at(rewards, where, weight * self.rewards[None])
+        return Counts(jnp.asarray(transitions, jnp.float32), jnp.asarray(rewards, jnp.float32))
+
+
+def collect(task: Task, episodes: int, random: np.random.Generator) -> tuple[Data, Record]:
+    """Data of the random policy, as counts and as a list."""
+    data = Data(task, 1)
+    seen = [play(task, np.full((1, task.horizon, task.states), 0.5), random) for _ in range(episodes)]
+    for each in seen:
+        data.add(each)
+    layers = np.tile(np.arange(task.horizon) % task.layers, episodes)
+    lists = (
+        np.concatenate([getattr(each, name)[0] for each in seen])
+        for name in ("states", "actions", "outcomes", "rewards")
+    )
+    return data, Record(layers, *lists)
+
+
+def grid_policies(task: Task, grid: Float[np.ndarray, " grid"] = GRID) -> Float[np.ndarray, "grid states"]:
+    """pi_p(right | s) = p."""
+    return np.repeat(grid[:, None], task.states, axis=1)
+
+
+def posterior_curves(task: Task, data: Data, prior: Prior, draws: int, random: np.random.Generator) -> Curves:
+    """J(pi_p) in MDPs from the posterior, each evaluated exactly."""
+    many = Data(task, draws)
+    many.transitions += data.transitions
+    many.reward_sum += data.reward_sum
+    many.square_sum += data.square_sum
+    P, reward = sample_models(prior, many, random)
+    return discounted_returns(P[:, 0], reward[:, 0], grid_policies(task), GAMMA)
+
+
+def true_curve(task: Task) -> Float[np.ndarray, " grid"]:
+    """J(pi_p) in the task itself."""
+    return discounted_returns(task.P, task.reward, grid_policies(task), GAMMA)[0]
+
+
+def prior_spread(task: Task, prior: Prior, random: np.random.Generator) -> float:
+    """The standard deviation of J under the prior, averaged over the family: the scale of prior functions."""
+    return float(posterior_curves(task, Data(task, 1), prior, DRAWS, random).std(axis=0).mean())
+
+
+def ensemble_curves(
+    task: Task, record: Record, method: Method, scale: float, members: int, seed: int, refit: bool = False
+) -> Curves:
+    """What each member says of every policy in the grid.
+
+    A functional critic is trained at as many random policies as it has members and asked for the others. A standard
+    critic has values of one policy, its own greedy one; all it says of another is one step of it,
+    sum_a pi_p(a|s) Q(s, a). With `refit` it is instead trained anew on every policy in the grid, from the same
+    data, masks and prior.
+    """
+    random = np.random.default_rng([seed, 1])
+    ensemble = dataclasses.replace(method.ensemble, members=members)
+    ensemble = dataclasses.replace(ensemble, kind="actors") if refit else ensemble
+    counts = record.counts(task, members, method.mask, random)
+    options = method.options(scale)
+    shape = (task.layers, task.states, task.P.shape[-1])
+    critics = _begin(ensemble, shape, options, jax.random.key(seed)).critics
+    trained = random.random(members) if ensemble.kind == "functional" else np.array([0.5])
+    rules = Rules(task.shifts, GAMMA, ends=False)
+    found = _beliefs(
+        ensemble, refit, rules, counts, options.prior_weight, critics, jnp.asarray(trained, jnp.float32)
+    )
+    return np.asarray(found, float)
+
+
+_begin = jax.jit(begin, static_argnums=(0, 1))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _beliefs(
+    ensemble: Ensemble,
+    refit: bool,
+    rules: Rules,
+    counts: Counts,
+    weight: Float[Array, ""],
+    critics: Critic,
+    trained: Float[Array, " policies"],
+) -> Float[Array, "members grid"]:
+    layers, states = counts.rewards.shape[1:3]
+    grid = jnp.asarray(GRID, jnp.float32)
+
+    def constant(p: Float[Array, ""]) -> Float[Array, "layers states"]:
+        return jnp.full((layers, states), p)
+
+    def after_training(policies: Float[Array, " policies"]) -> Critic:
+        tables = jax.vmap(constant)(policies)
+        tables = jnp.broadcast_to(tables[None], (ensemble.members, *tables.shape))
+        return fit(ensemble, rules, counts, weight, critics, tables, SWEEPS)
+
+    def says(critic: Critic, p: Float[Array, ""]) -> Float[Array, ""]:
+        q = critic(constant(p))[0, 0]
+        return q[0] + p * (q[1] - q[0])
+
+    if refit:
+        return jax.vmap(lambda p: jax.vmap(lambda critic: says(critic, p))(after_training(p[None])))(grid).T
+    learned = after_training(trained)
+    return jax.vmap(lambda critic: jax.vmap(lambda p: says(critic, p))(grid))(learned)
