@@ -62,9 +62,11 @@ def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
     monkeypatch.setattr(fused_blocks, "INTERPRET", True)
     fast, fast_metrics, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     assert distance(plain, fast) > 0  # the kernels did run
-    assert distance(fast, wanted) < 1.5 * distance(plain, wanted)
-    for found, each in zip(fast, wanted, strict=True):
-        assert distance(found, each) < 0.1  # bfloat16 has 8 bits; ReLUs near 0 may flip
+    assert distance(fast[0], wanted[0]) < 0.02  # bfloat16 has 8 bits; ReLUs near 0 may flip
+    for found, other, each in zip(
+        fast, plain, wanted, strict=True
+    ):  # the actors' is small here, so far off in both
+        assert distance(found, each) < 1.2 * distance(other, each)
     for name, value in wanted_metrics.items():
         assert float(fast_metrics[name]) == pytest.approx(float(value), rel=0.03, abs=2e-3), name
 
