@@ -73,7 +73,7 @@ def measure(options: LoopOptions, say=lambda line: None) -> dict[str, Any]:
         }
         training.advance(20)
         rounds = [_round(training, options.iterations) for _ in range(options.rounds)]
-        training._close()
+        training.close()
     return _report(config, rounds) | starts
 
 
