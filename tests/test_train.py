@@ -56,6 +56,7 @@ def stop_after(iterations: int, config, out) -> None:
 
 
 BASELINES = {"actor_hidden": (8,), "critic_hidden": (9,), "batch_size": 5}
+# A shared encoder differs from `fac` in shapes only; `fcritic bench reliability` has it too.
 AGENTS = [None, *(dataclasses.replace(find_recipe(name), **BASELINES) for name in ("sac", "sac+", "td3", "td3+"))]
 
 
