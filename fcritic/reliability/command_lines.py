@@ -48,6 +48,16 @@ WORDS += [
 ]
 WORDS += ["=", "--=", "--steps=", "None", "[]", "{}", "()", "$HOME", "*", "%s", "{0}", "\\", "'", '"', "9" * 400]
 
+VALID = (
+    ("--help",),
+    ("train", "--help"),
+    ("describe", "--recipe", "sac", "--task", "probe-both", "--json"),
+    ("evaluate", "runs/good", "--episodes", "1"),
+    ("plot", "runs/good", "--out", "curve.svg"),
+    ("experiment", "list", "--json"),
+    ("bench", "--help"),
+)
+
 SLOW_COMMANDS = {"bench", "theory", "explore", "experiment", "doctor"}
 """Commands that run for minutes when they are given valid input: only their mistakes are tried."""
 
@@ -71,7 +81,9 @@ def check(count: int, say: Callable[[str], None], seed: int = 0) -> dict:
 
 
 def command_line(generator: random.Random) -> list[str]:
-    """A command, mostly a real one, with options that are real, mistyped or nonsense."""
+    """A command, mostly a real one, with options that are real, mistyped or nonsense; one in ten is valid."""
+    if generator.random() < 0.1:
+        return list(generator.choice(VALID))
     command = generator.choice([*COMMANDS, "train", "describe", "trian", *WORDS])
     args = [command]
     options = ["--json", "--out", "--episodes", "--only", "--quick", "--best"]
