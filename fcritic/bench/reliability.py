@@ -29,14 +29,14 @@ CHECKS: dict[str, tuple[Check, int, int, str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ReliabilityOptions:
-    """Is anything ever lost? Stops, kills, forged files, failing disks, sick environments; takes about an hour."""
+    """Is anything ever lost? Stops, kills, forged files, failing disks, sick environments; takes hours."""
 
     only: tuple[str, ...] = ()
     """Some of: stops kills forgeries disks memory determinism environments command-lines."""
     count: int | None = None
     """How often each is tried, instead of its own number."""
     quick: bool = False
-    """A minute or two each."""
+    """Try each a few times only."""
     out: str | None = None
     """File to keep the report in; results of checks that are not run again stay in it."""
     json: bool = False

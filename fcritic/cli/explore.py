@@ -1,16 +1,14 @@
 """`fcritic explore`: claims about exploration, judged on small tasks with known answers."""
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
+from fcritic.cli.verdicts import judge, without_data
 from fcritic.exploration.experiments import EXPERIMENTS, load
-from fcritic.theory.experiments.base import conduct, report_text
 
 prepare()
 
@@ -37,22 +35,13 @@ def explore(args: list[str]) -> None:
         print(_help())
         return
     options = parse(ExploreOptions, args, "explore")
-    names = list(EXPERIMENTS) if options.name == "all" else [options.name]
-    experiments = [load(name) for name in names]
-    reports = []
-    for experiment in experiments:
-        reports.append(conduct(experiment, options.quick, Path(options.out)))
-        if not options.json:
-            print(report_text(reports[-1]), flush=True)
-    if options.json:
-        brief = [_brief(report) for report in reports]
-        print(json.dumps(brief if options.name == "all" else brief[0], indent=2))
+    judge(options, EXPERIMENTS, load, _brief)
 
 
 def _brief(report: dict[str, Any]) -> dict[str, Any]:
     """A report without the data of its picture, but with the regret of each method and size where it has one."""
     regret = {name: report["data"][name] for name in ("regret",) if name in report["data"]}
-    return {**{name: value for name, value in report.items() if name != "data"}, **regret}
+    return without_data(report) | regret
 
 
 def _help() -> str:

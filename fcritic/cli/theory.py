@@ -1,16 +1,14 @@
 """`fcritic theory`: statements of the paper, judged by experiments on problems that can be solved exactly."""
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
+from fcritic.cli.verdicts import judge
 from fcritic.theory.experiments import EXPERIMENTS, load
-from fcritic.theory.experiments.base import conduct, report_text
 
 prepare()
 
@@ -37,16 +35,7 @@ def theory(args: list[str]) -> None:
         print(_help())
         return
     options = parse(TheoryOptions, args, "theory")
-    names = list(EXPERIMENTS) if options.name == "all" else [options.name]
-    experiments = [load(name) for name in names]
-    reports = []
-    for experiment in experiments:
-        reports.append(conduct(experiment, options.quick, Path(options.out)))
-        if not options.json:
-            print(report_text(reports[-1]), flush=True)
-    if options.json:
-        brief = [{name: value for name, value in report.items() if name != "data"} for report in reports]
-        print(json.dumps(brief if options.name == "all" else brief[0], indent=2))
+    judge(options, EXPERIMENTS, load)
 
 
 def _help() -> str:
