@@ -1,12 +1,13 @@
 # Two commands on a fresh machine that has python3 (3.11 or 3.12), make and git:
 #   make train   learn cartpole-swingup on the CPU in minutes, with a picture at the end
 #   make test    install what the tests need and run them
+# and: make lint, make docs (the documentation site)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/first
 
-.PHONY: install test train lint clean
+.PHONY: install test train lint docs clean
 
 install: $(VENV)/installed
 
@@ -31,6 +32,14 @@ test: $(VENV)/installed-tests
 
 lint: $(VENV)/installed-tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open build/site/index.html"
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -82,6 +82,8 @@ class Checkpoints:
         return None, {}
 
     def _load(self, path: Path) -> Found:
+        if checkpoint.verify(path, [])["facts"].get("exported") is True:
+            raise CheckpointError("an exported agent has no replay to train on; resume the run that it came from")
         seeds = self._config.seed_numbers
         empty = jax.eval_shape(self._learning.start, seeds)
         like = {"agent": without_replay(empty), "best": Best.like(self._config.agent, empty)}

@@ -95,7 +95,7 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     return 0
 
 
-def _config_of(run: "RunDirectory") -> TrainConfig:
+def config_of(run: "RunDirectory") -> TrainConfig:
     """The configuration of a run, which may be a stranger's: it must not bring code to be executed."""
     config = TrainConfig.from_json(run.config)
     module, _, name = config.task.partition(":")
@@ -126,7 +126,7 @@ def resume(args: list[str]) -> int:
     from fcritic.runs import RunDirectory
 
     options = parse(ResumeOptions, args, "resume")
-    config = _config_of(RunDirectory.open_existing(options.directory))
+    config = config_of(RunDirectory.open_existing(options.directory))
     if options.steps is not None:
         config = dataclasses.replace(config, steps=options.steps)
     command = f"fcritic resume {shlex.join(args)}"
@@ -150,24 +150,31 @@ class EvaluateOptions:
 def evaluate(args: list[str]) -> None:
     """`fcritic evaluate DIR`: mean actor, best actor and rollouts, kept apart."""
     from fcritic import results
+
+    options = parse(EvaluateOptions, args, "evaluate")
+    outcome = evaluated(options.directory, options.episodes, options.best)
+    print(json.dumps(outcome, indent=2) if options.json else results.evaluation_text(outcome))
+
+
+def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, Any]:
+    """The report on new episodes of a run's actors."""
+    from fcritic import results
     from fcritic.errors import require_at_least
     from fcritic.evaluate import Evaluator
     from fcritic.runs import RunDirectory
     from fcritic.saving import load_policies
 
-    options = parse(EvaluateOptions, args, "evaluate")
-    require_at_least(1, episodes=options.episodes)
-    run = RunDirectory.open_existing(options.directory)
-    config = _config_of(run)
+    require_at_least(1, episodes=episodes)
+    run = RunDirectory.open_existing(directory)
+    config = config_of(run)
     newest = run.latest_checkpoint()
     if newest is None:
-        raise UsageError(f"{options.directory} has no checkpoint yet; continue it with fcritic resume")
-    policies, normalizer, facts = load_policies(config, newest, options.best)
-    evaluator = Evaluator(config, options.episodes)
+        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    policies, normalizer, facts = load_policies(config, newest, best)
+    evaluator = Evaluator(config, episodes)
     evaluations = evaluator.evaluate(policies, normalizer, "command")
     evaluator.close()
-    outcome = results.evaluation_report(run, config, facts, evaluations)
-    print(json.dumps(outcome, indent=2) if options.json else results.evaluation_text(outcome))
+    return results.evaluation_report(run, config, facts, evaluations)
 
 
 def describe(args: list[str]) -> None:

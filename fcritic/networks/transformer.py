@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.mlp import Linear
-from fcritic.networks.precision import on_gpu
+from fcritic.networks.precision import bits_must_repeat, on_gpu
 
 Activation = Literal["relu", "gelu"]
 
@@ -90,8 +90,11 @@ def attend_all(
     value: Float[Array, "sequences padded heads depth"],
     tokens: int,
 ) -> Float[Array, "sequences kept heads depth"]:
-    """The same for many sequences of so many tokens, followed by padding; on a GPU by a kernel of cuDNN."""
-    if not on_gpu():
+    """The same for many sequences of so many tokens, followed by padding; on a GPU by a kernel of cuDNN.
+
+    XLA 0.11 cannot compile that kernel's gradient where bits must repeat (`raw_hash_map::at`).
+    """
+    if not on_gpu() or bits_must_repeat():
         return jax.vmap(attend)(query, key[:, :tokens], value[:, :tokens])
     lengths = lambda x, length: jnp.full((x.shape[0],), length, jnp.int32)
     return jax.nn.dot_product_attention(
