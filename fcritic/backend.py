@@ -1,6 +1,7 @@
 """How JAX is set up before it is used: compiled programs are kept, GPU work is queued as one graph, and one slow
 path of the CPU is avoided."""
 
+from contextlib import AbstractContextManager, nullcontext
 import os
 from pathlib import Path
 
@@ -35,3 +36,13 @@ def prepare(deterministic: bool = False) -> None:
     if jax.config.jax_compilation_cache_dir is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
+
+
+def small_operations_on_the_host() -> AbstractContextManager:
+    """Thousands of tiny operations, as in the making of first parameters, without a launch on the GPU for each."""
+    if jax.default_backend() == "cpu":
+        return nullcontext()
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX_PLATFORMS names the GPU alone
+        return nullcontext()

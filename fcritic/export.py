@@ -85,8 +85,8 @@ def card(run: RunDirectory, outcome: dict[str, Any]) -> str:
             f"    fcritic evaluate {shlex.quote(run.path.name)}",
             f"    fcritic replay {shlex.quote(run.path.name)} --out episode.html",
             "",
-            "It holds no replay: it can act and be looked into, but not be trained on. It was trained in simulation "
-            "on this one task and is good for nothing else.",
+            "It holds no replay: it can act and be looked into, but not be trained on. It was trained in "
+            "simulation, on this one task, and is good for nothing else.",
             "",
         ]
     )

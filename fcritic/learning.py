@@ -17,6 +17,7 @@ import numpy as np
 
 from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
+from fcritic.backend import small_operations_on_the_host
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
 
@@ -56,6 +57,8 @@ class Flat:
     acting: tuple[int, ...]
     """Places of the leaves of `Acting`."""
     acting_structure: Any
+    ring: tuple[int, int]
+    """Places of the replay's rows and of its cursor."""
 
     @property
     def tree(self) -> TrainState:
@@ -79,7 +82,9 @@ class Learning:
     def start(self, seeds: list[int]) -> TrainState:
         """A state for these seed numbers; a seed is the same whatever others run beside it."""
         keys = [jax.random.split(randomness.stream(seed)) for seed in seeds]
-        agent = ensembles.stack_all([self.agent.init(self.spec, init_key) for init_key, _ in keys])
+        with small_operations_on_the_host():
+            agents = [self.agent.init(self.spec, init_key) for init_key, _ in keys]
+        agent = ensembles.stack_all(agents)
         normalizer = ensembles.stack_all([Normalizer.identity(self.spec.obs_dim) for _ in seeds])
         ring = replay.empty(self.spec, self.envs, self.capacity)
         rows = jnp.zeros((len(seeds), *ring.rows.shape))
@@ -97,7 +102,8 @@ class Learning:
         place = {id(leaf): index for index, leaf in enumerate(leaves)}
         acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
         places = tuple(place[id(leaf)] for leaf in jax.tree.leaves(acting))
-        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting))
+        ring = (place[id(state.replay.rows)], place[id(state.replay.written)])
+        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring)
 
     def act(self, state: Flat, memory, obs, fresh, iteration: int, uniform: bool):
         """Actions for all environments and their memories after them."""
@@ -106,8 +112,12 @@ class Learning:
 
     def store(self, state: Flat, transition: Transition) -> Flat:
         """Adds one step of every environment to the replay without learning."""
-        leaves = _store(state.structure, state.leaves, replay.pack(transition))
-        return dataclasses.replace(state, leaves=leaves)
+        rows, written = (state.leaves[place] for place in state.ring)
+        leaves = list(state.leaves)
+        # Only the ring goes in and out: with all other arrays too the call took several times as long.
+        for place, leaf in zip(state.ring, _store(rows, written, replay.pack(transition)), strict=True):
+            leaves[place] = leaf
+        return dataclasses.replace(state, leaves=tuple(leaves))
 
     def learn(self, state: Flat, transition: Transition, iteration: int) -> Flat:
         """Adds one step of every environment, then runs one iteration of the agent's updates."""
@@ -178,12 +188,12 @@ def _act(
     return vmap(one_seed)(jax.tree.unflatten(structure, leaves), memory, obs, fresh)
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _store(structure: Any, leaves: tuple[Array, ...], row: Float[Array, "seeds envs width"]) -> tuple[Array, ...]:
-    def one(state: TrainState, row: Float[Array, "envs width"]) -> TrainState:
-        return eqx.tree_at(lambda s: s.replay, state, replay.add(state.replay, row))
-
-    return tuple(jax.tree.leaves(over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))
+@partial(jax.jit, donate_argnums=(0, 1))
+def _store(
+    rows: Float[Array, "seeds capacity envs width"], written: Int[Array, ""], row: Float[Array, "seeds envs width"]
+) -> tuple[Array, Array]:
+    ring = vmap(replay.add, in_axes=(Replay(0, None), 0), out_axes=Replay(0, None))(Replay(rows, written), row)
+    return ring.rows, ring.written
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
