@@ -5,7 +5,7 @@ parameters, replay rows, normaliser and random stream; nothing is shared but the
 """
 
 import dataclasses
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -89,7 +89,8 @@ class Learning:
         ring = replay.empty(self.spec, self.envs, self.capacity)
         rows = jnp.zeros((len(seeds), *ring.rows.shape))
         streams = jnp.stack([jax.random.key_data(stream_key) for _, stream_key in keys])
-        tally = jax.tree.map(lambda _: jnp.zeros(len(seeds)), _reported(self))
+        reported = (self.agent.critic_metrics, self.agent.actor_metrics)
+        tally = tuple({name: jnp.zeros(len(seeds)) for name in names} for names in reported)
         return TrainState(agent, normalizer, Replay(rows, ring.written), streams, tally, jnp.zeros(2, jnp.int32))
 
     def begin(self, state: TrainState) -> Any:
@@ -130,20 +131,6 @@ class Learning:
         """The program that `learn` runs in this iteration, to be compiled and timed by itself."""
         row, due = replay.pack(transition), self.agent.actor_due(iteration)
         return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration))
-
-
-@lru_cache(maxsize=16)
-def _reported(learning: Learning) -> tuple[Metrics, Metrics]:
-    """What an update reports, found out without running one; kept, since a trace takes long."""
-    agent, spec = learning.agent, learning.spec
-
-    def one_update() -> tuple[Metrics, Metrics]:
-        key = randomness.stream(0)
-        shape = (agent.batches_per_iteration, agent.batch_size)
-        batches = replay.sample(replay.empty(spec, 1, 1), spec, shape, key)
-        return update(agent, agent.init(spec, key), batches, key, agent.actor_due(0))[1]
-
-    return jax.eval_shape(one_update)
 
 
 def over_seeds(function):

@@ -58,6 +58,10 @@ class AbstractAgent(abc.ABC, Generic[State]):
 
     auto_on_gpu: ClassVar[Precision] = "float32"
     """The precision that `auto` stands for on a GPU."""
+    critic_metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "critic_value", "target_value", "critic_spread")
+    """The names of what `critic_step` reports."""
+    actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value",)
+    """The names of what `actor_step` reports."""
 
     batch_size: int = 256
     """Transitions per update, m (Table `tab:hyperparams`)."""
@@ -184,8 +188,7 @@ def _cycle(
     if actor_due:
         state, actor_metrics = agent.actor_step(state, actor_batch, actor_key)
     else:
-        reported = jax.eval_shape(agent.actor_step, state, actor_batch, actor_key)[1]
-        actor_metrics = jax.tree.map(jnp.zeros_like, reported)
+        actor_metrics = {name: jnp.zeros(()) for name in agent.actor_metrics}
     return state, (_sum_first_axis(critic_metrics), actor_metrics)
 
 

@@ -45,6 +45,7 @@ class FAC(AbstractAgent[FACState]):
     """n deterministic actors paired with n functional critics; no noise, no entropy, no double Q."""
 
     auto_on_gpu: ClassVar[Precision] = "bfloat16"
+    actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "actor_grad_norm")
 
     members: int = 10
     """Actors and critics, n (text: 10)."""

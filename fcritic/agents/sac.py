@@ -1,6 +1,7 @@
 """Soft actor-critic with a learned temperature (Haarnoja 2018, version 2); SAC+ is a recipe of it."""
 
 import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -34,6 +35,8 @@ class SACState(eqx.Module):
 @dataclasses.dataclass(frozen=True)
 class SAC(CriticEnsembleAgent[SACState]):
     """One stochastic actor that is paid for entropy, and critics on the minimum of their targets."""
+
+    actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "entropy", "temperature")
 
     entropy_per_dimension: float = -1.0
     """Target entropy, H, per dimension of the action (Haarnoja 2018: -1; RLPD: -0.5; the fork's SAC: -1.609)."""
