@@ -20,7 +20,8 @@ svg text[fill] { font-weight: 600; }
 .grid { stroke: var(--line); } .seed { fill: none; stroke-width: 1; opacity: .35; }
 .published { fill: none; stroke: var(--quiet); stroke-width: 1.5; }
 @media (max-width: 40rem) { svg text { font-size: 20px; } }
-p { overflow-wrap: anywhere; } .wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; font-size: .9rem; }
+p { overflow-wrap: anywhere; }
+.wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; font-size: .9rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 pre { overflow-x: auto; padding: .6rem; border: 1px solid var(--line); font-size: .8rem; }
