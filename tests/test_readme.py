@@ -28,3 +28,18 @@ def test_every_file_it_points_to_is_there():
     targets = re.findall(r"\]\(([^)#]+)\)", README)
     assert len(targets) > 5
     assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def test_the_table_beside_others_names_checks_that_exist():
+    table = README[README.index("## Beside others") :].split("\n\n")[2]
+    head, _, *rows = (row.strip("| ").split(" | ") for row in table.splitlines())
+    assert head[1] == "fcritic" and len(rows) > 10
+    for row in rows:
+        kind, _, name = row[-1].strip("`").partition(" ")
+        if kind == "make":
+            assert re.search(rf"^{name}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        elif kind == "fcritic":
+            assert name.split()[0] in {*COMMANDS, "--help"}
+        else:
+            assert "def test_" in (ROOT / kind).read_text()
+        assert row[1] in ("yes", "no")
