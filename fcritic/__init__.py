@@ -15,6 +15,8 @@ _HOMES = {
     "ValueHead": "fcritic.networks.critics",
     "DeterministicPolicy": "fcritic.networks.policies",
     "Policy": "fcritic.networks.policies",
+    "load": "fcritic.trained",
+    "TrainedAgent": "fcritic.trained",
     "UsageError": "fcritic.errors",
 }
 

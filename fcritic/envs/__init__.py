@@ -13,6 +13,7 @@ from fcritic.envs.gym_vector import GymVectorGroup
 from fcritic.envs.keeper import Fault, OnFault
 from fcritic.envs.local import LocalGroup
 from fcritic.envs.probes import ProbeEnv, probe_tasks
+from fcritic.envs.units import Units
 from fcritic.envs.vector import Episode, VectorEnv
 from fcritic.envs.watch import Watch
 from fcritic.envs.workers import WorkerGroup
@@ -31,6 +32,7 @@ __all__ = [
     "GymEnv",
     "ProbeEnv",
     "Step",
+    "Units",
     "VectorEnv",
     "copy_seeds",
     "dmc_tasks",
@@ -40,6 +42,7 @@ __all__ = [
     "make_vector",
     "probe_tasks",
     "task_spec",
+    "task_units",
 ]
 
 
@@ -114,9 +117,14 @@ def copy_seeds(seeds: Sequence[int], envs: int, salt: str) -> list[list[int]]:
 
 def task_spec(task: str) -> EnvSpec:
     """The sizes of a task's observations and actions; builds it once to find out."""
+    return task_units(task)[0]
+
+
+def task_units(task: str) -> tuple[EnvSpec, Units]:
+    """The sizes of a task, and the way between its own units and the networks'; builds it once to find out."""
     env = make(task, seed=0)
     env.close()
-    return env.spec
+    return env.spec, env.units
 
 
 def _copy_seed(seed: int, copy: int, salt: str) -> int:

@@ -41,7 +41,7 @@ class GymEnv(AbstractEnv):
         given = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
         self.name = env_or_id if isinstance(env_or_id, str) else given
         self._spaces = Spaces(self.name, self._env.observation_space, self._env.action_space)
-        self.spec = self._spaces.spec
+        self.spec, self.units = self._spaces.spec, self._spaces.units
         self._action_repeat = action_repeat
         self._seed: int | None = seed
         self._time_limit = _find_time_limit(self._env)
