@@ -1,20 +1,20 @@
 """The configuration of a run on disk, which may be a stranger's: it must not bring code to be executed."""
 
-import importlib.util
-from pathlib import Path
+import dataclasses
 
 from fcritic.config import TrainConfig
-from fcritic.errors import UsageError
+from fcritic.envs.own import Task, name_of
 from fcritic.runs import RunDirectory
+from fcritic.trust import require_trusted
 
 
-def config_of(run: RunDirectory) -> TrainConfig:
-    """What the run was asked to be; refused where the code of its task lies in its own folder."""
+def config_of(run: RunDirectory, task: Task | None = None) -> TrainConfig:
+    """What the run was asked to be; refused where it would run code that its user has not trusted.
+
+    `task` takes the place of the one that is recorded: code that has moved, or a callable of this program.
+    """
     config = TrainConfig.from_json(run.config)
-    module, _, name = config.task.partition(":")
-    if name and module.partition(".")[0].isidentifier():  # Gymnasium imports what is before the colon
-        found = importlib.util.find_spec(module.partition(".")[0])
-        places = [found.origin, *(found.submodule_search_locations or ())] if found else []
-        if any(place and Path(place).resolve().is_relative_to(run.path.resolve()) for place in places):
-            raise UsageError(f"{run.path} brings the code of its own task, {module}; move it out if you trust it")
+    if task is not None:
+        return dataclasses.replace(config, task=name_of(task))
+    require_trusted(config.task, run.path)
     return config

@@ -11,7 +11,7 @@ import numpy as np
 from fcritic import ensembles, valuation
 from fcritic.backend import prepare
 from fcritic.config import TrainConfig
-from fcritic.envs import Units, task_units
+from fcritic.envs import Task, Units, task_units
 from fcritic.errors import UsageError
 from fcritic.networks.policies import Policy
 from fcritic.replay import Normalizer
@@ -70,6 +70,8 @@ class TrainedAgent:
     """Its number."""
     frame: int
     """Frames that the training had taken."""
+    directory: Path
+    """Of the run."""
     actor: int = 0
     """Who acts where nobody is named."""
 
@@ -169,16 +171,21 @@ class TrainedAgent:
 
 
 def load(
-    directory: str | Path, seed: int | None = None, best: bool = False, actor: int | None = None
+    directory: str | Path,
+    seed: int | None = None,
+    best: bool = False,
+    actor: int | None = None,
+    task: Task | None = None,
 ) -> TrainedAgent:
     """The agent of a run's newest whole checkpoint. Nothing in the run's folder is executed.
 
     `seed` is the number of a seed, by default the run's first. With `best` the policies are those of that seed's
     best evaluation so far; the critics are the newest in any case. `actor` is who acts, by default the first.
+    `task` takes the place of the recorded one, where that was a callable or has moved.
     """
     prepare()
     run = RunDirectory.open_existing(directory)
-    config = config_of(run)
+    config = config_of(run, task)
     newest = run.latest_checkpoint()
     if newest is None:
         raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
@@ -193,6 +200,7 @@ def load(
     if best:
         policies, normalizer = map(of_seed, load_policies(config, newest, best=True, spec=spec)[:2])
     frame = int(newest.name.removeprefix("step-"))
-    agent = TrainedAgent(policies, learned.critics.params, normalizer, seen, config, spec, units, seed, frame)
+    networks = (policies, learned.critics.params, normalizer, seen)
+    agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path)
     agent.policy(actor)  # refuses one that is not there
     return dataclasses.replace(agent, actor=actor or 0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 import shutil
 
 import equinox as eqx
@@ -46,7 +47,7 @@ def untrained(kind: str) -> TrainedAgent:
     state = config.agent.init(spec, jax.random.key(1))
     seen = Normalizer(jnp.array([0.1, -0.2, 0.5]), jnp.array([0.3, 0.5, 9.0]), jnp.int32(7))
     policies = config.agent.evaluation_policies(state)
-    return TrainedAgent(policies, state.critics.params, seen, seen, config, spec, units, 0, 0)
+    return TrainedAgent(policies, state.critics.params, seen, seen, config, spec, units, 0, 0, Path())
 
 
 @pytest.fixture(scope="module")

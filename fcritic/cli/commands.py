@@ -16,6 +16,7 @@ from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
+from fcritic.trust import trust
 
 prepare()
 
@@ -42,7 +43,8 @@ def train(args: list[str]) -> int:
     default = TrainOptions(TrainConfig.of(recipe))
     options = parse(TrainOptions, args, "train", default)
     config = options.config
-    out = options.out or f"runs/{config.recipe}-{config.task.replace('/', '_')}-{config.seed}"
+    trust(config.task)
+    out = options.out or f"runs/{config.run_name}"
     return _train(config, out, f"fcritic train {shlex.join(args)}", options.quiet, options.json)
 
 

@@ -9,6 +9,9 @@ import numpy as np
 from fcritic.envs.units import Units
 from fcritic.types import EnvSpec
 
+EPISODE_LIMIT = 100_000
+"""Actions after which an evaluation gives up: a task without an end cannot be evaluated by episodes."""
+
 EnvState = dict[str, np.ndarray]
 """Named arrays that put an environment back exactly where it was, in the middle of an episode."""
 
