@@ -5,7 +5,6 @@ of these files is kept in the user's own configuration, where no run can write.
 """
 
 from collections.abc import Iterator
-from importlib.machinery import ModuleSpec, PathFinder
 import importlib.util
 import os
 from pathlib import Path
@@ -63,17 +62,14 @@ def _places(task: str) -> Iterator[Path]:
     if not colon or not all(part.isidentifier() for part in module.split(".")):
         return
     first, *rest = module.split(".")
-    found = importlib.util.find_spec(first)
-    yield from _places_of(found)
-    name = first
+    spec = importlib.util.find_spec(first)
+    if spec is None:
+        return
+    if spec.has_location:  # those of built-in modules are no paths
+        yield Path(spec.origin)
+    inside = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    yield from inside
     for part in rest:
-        name = f"{name}.{part}"
-        inside = found.submodule_search_locations if found else None
-        found = PathFinder.find_spec(name, list(inside)) if inside is not None else None
-        yield from _places_of(found)
-
-
-def _places_of(spec: ModuleSpec | None) -> Iterator[Path]:
-    if spec is not None:
-        origin = [spec.origin] if spec.has_location else []  # those of built-in modules are no paths
-        yield from map(Path, [*origin, *(spec.submodule_search_locations or ())])
+        yield from (folder / f"{part}.py" for folder in inside)
+        inside = [folder / part for folder in inside]
+        yield from inside

@@ -53,8 +53,9 @@ def _endings(walk: Walk, limit: int | None) -> Iterator[Finding]:
         what = f"all {len(lengths)} episodes ended after one step"
         yield Finding("warning", "ends-at-once", what, advice="look at the condition for terminated")
         return
-    yield from _confusions(walk, limit, lengths)
-    if limit is None and not any(ending.truncated for ending in walk.endings):
+    confusions = list(_confusions(walk, limit, lengths))
+    yield from confusions
+    if not confusions and limit is None and not any(ending.truncated for ending in walk.endings):
         what = "episodes end by termination alone: one that a good policy never ends makes evaluation give up"
         advice = f"add a time limit (max_episode_steps) if episodes can exceed {EPISODE_LIMIT:,} steps"
         yield Finding("note", "no-time-limit", what, advice=advice)
