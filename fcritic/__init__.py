@@ -13,6 +13,7 @@ _HOMES = {
     "EncoderConfig": "fcritic.networks.actor_encoder",
     "FunctionalCritic": "fcritic.networks.critics",
     "ValueHead": "fcritic.networks.critics",
+    "FunctionPolicy": "fcritic.networks.policies",
     "DeterministicPolicy": "fcritic.networks.policies",
     "Policy": "fcritic.networks.policies",
     "check": "fcritic.checkup",

@@ -1,10 +1,12 @@
 """A trained agent, loaded from its run: it acts, and its critics value any policy without running it."""
 
+from collections.abc import Callable
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
@@ -13,7 +15,7 @@ from fcritic.backend import prepare
 from fcritic.config import TrainConfig
 from fcritic.envs import Task, Units, task_units
 from fcritic.errors import UsageError
-from fcritic.networks.policies import Policy
+from fcritic.networks.policies import FunctionPolicy, Policy
 from fcritic.replay import Normalizer
 from fcritic.run_config import config_of
 from fcritic.runs import RunDirectory
@@ -129,6 +131,25 @@ class TrainedAgent:
             for policy in (policy_a, policy_b)
         ]
         return Comparison(np.asarray(each[0]) - np.asarray(each[1]))
+
+    def adapt(self, layers: Callable[[Any, Array], tuple[Array, ...]], params: Any = None) -> FunctionPolicy:
+        """A policy in the task's own units, as `value`, `gradient` and `compare` take it.
+
+        ``layers(params, obs)`` gets a raw, flat observation and returns the hidden activations that the critics'
+        encoder shall see and, last, the task's action. The further a policy is from those of the training, the less
+        its value means.
+        """
+        low, high = (
+            jnp.asarray(bound, jnp.float32).ravel() for bound in (self.units.actions.low, self.units.actions.high)
+        )
+        normalizer = self.normalizer if self.config.normalize else None
+
+        def in_the_networks_units(params: Any, obs: Float[Array, " obs"]) -> tuple[Array, ...]:
+            *hidden, act = layers(params, obs if normalizer is None else normalizer.undo(obs))
+            scaled = (2 * jnp.ravel(act) - low - high) / jnp.where(high > low, high - low, 1.0)
+            return (*hidden, jnp.clip(scaled, -1.0, 1.0))
+
+        return FunctionPolicy(in_the_networks_units, params)
 
     @property
     def _sight(self) -> Sight:

@@ -234,3 +234,33 @@ def test_a_run_that_brings_code_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(copy))
     with pytest.raises(UsageError, match="brings the code of its own task"):
         fcritic.load(copy)
+
+
+def linear(params, obs):
+    """A controller in the pendulum's own units: a torque from its angle and its speed."""
+    torque = -params["gain"] * obs[1] - params["damping"] * obs[2]
+    return jax.nn.relu(jnp.stack([obs[1], -obs[1], obs[2], -obs[2]])), torque[None]
+
+
+def test_a_controller_of_ones_own_is_valued_in_the_tasks_units(obs):
+    agent = untrained("shared")
+    params = {"gain": jnp.float32(0.5), "damping": jnp.float32(0.2)}
+    policy = agent.adapt(linear, params)
+    torques = -0.5 * obs[:, 1:2] - 0.2 * obs[:, 2:3]
+    np.testing.assert_allclose(agent.act(obs, policy), torques, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(agent.value(policy, obs), agent.value(policy, obs, torques), rtol=1e-4, atol=1e-5)
+    slope = agent.gradient(policy, obs).params
+    with_gain = lambda gain: eqx.tree_at(lambda p: p.params["gain"], policy, jnp.float32(gain))
+    mean = lambda gain: float(agent.value(with_gain(gain), obs).mean())
+    assert float(slope["gain"]) == pytest.approx((mean(0.52) - mean(0.48)) / 0.04, rel=0.02, abs=1e-4)
+
+
+def test_a_policy_without_parameters_or_hidden_layers(obs):
+    agent = untrained("sac")
+    still = agent.adapt(lambda params, seen: (jnp.zeros(1),))
+    np.testing.assert_array_equal(agent.act(obs, still), np.zeros((4, 1)))
+    assert agent.value(still, obs).shape == (2, 4)
+    with pytest.raises(UsageError, match=r"reads layers .* of a policy that has 1"):
+        untrained("shared").value(still, obs)
+    with pytest.raises(UsageError, match="must return a tuple"):
+        fcritic.FunctionPolicy(lambda params, seen: jnp.zeros(1))(jnp.zeros(3))

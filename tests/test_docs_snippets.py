@@ -1,0 +1,35 @@
+"""The code of docs/python.md runs from top to bottom, and the findings of docs/own-environment.md exist."""
+
+from pathlib import Path
+import re
+
+from fcritic import checkup
+
+ROOT = Path(__file__).parents[1]
+SMALL = (
+    "steps=40, warmup=20, members=2, batch_size=4, actor_hidden=(8, 8), joint_hidden=(8,), state_action_hidden=(8,),"
+    " quiet=True, encoder={'probes': 4, 'depth': 1, 'width': 8, 'code': 4}"
+)
+
+
+def test_the_page_about_python_runs(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(snippets) == 6
+    code = "\n".join(snippets)
+    assert code.count("steps=20_000") == 1
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(code.replace("steps=20_000", SMALL), names)
+    assert names["action"].shape == (1,) and (tmp_path / "runs" / "pendulum" / "config.json").exists()
+    assert names["found"].per_critic.shape == (2,)
+    assert names["slope"].keys() == {"w1", "w2"}
+
+
+def test_the_table_of_findings_is_complete():
+    page = (ROOT / "docs" / "own-environment.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 4]
+    listed = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
+    source = "".join(path.read_text() for path in Path(checkup.__file__).parent.glob("*.py"))
+    named = set(re.findall(r'"(?:error|warning|note)",\s*"([a-z-]+)"', source))
+    assert len(named) > 30 and named == listed
