@@ -22,7 +22,8 @@ from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.replay import Normalizer
-from fcritic.train import train
+from fcritic.runs import RunDirectory
+from fcritic.train import Training
 from fcritic.trained import TrainedAgent
 
 ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)
@@ -50,12 +51,26 @@ def untrained(kind: str) -> TrainedAgent:
     return TrainedAgent(policies, state.critics.params, seen, seen, config, spec, units, 0, 0, Path())
 
 
+SEEN = Normalizer(jnp.array([[0.1, -0.2, 0.5]] * 2), jnp.array([[0.3, 0.5, 9.0]] * 2), jnp.array([7, 7]))
+EARLIER = Normalizer(jnp.array([[0.3, -0.1, 0.7]] * 2), jnp.array([[0.5, 0.4, 4.0]] * 2), jnp.array([5, 5]))
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Seeds 3 and 4 on the pendulum, a few updates each."""
+    """Seeds 3 and 4 on the pendulum: nothing learned, but all saved as a training does, with an earlier best."""
     out = tmp_path_factory.mktemp("trained") / "run"
-    numbers = {"seeds": 2, "seed": 3, "steps": 60, "warmup": 20, "replay": 60, "eval_every": 30}
-    train(TrainConfig(agent_of("fac"), task=TASK, **numbers), out, quiet=True)
+    numbers = {"seeds": 2, "seed": 3, "steps": 60, "warmup": 60, "replay": 60}
+    config = TrainConfig(agent_of("fac"), task=TASK, **numbers)
+    with RunDirectory.create_or_open(out, config.to_json(), "test") as directory:
+        training = Training(config, directory, quiet=True)
+        training.advance(20)
+        training.state = eqx.tree_at(lambda s: s.normalizer, training.state, SEEN)
+        halved = jax.tree.map(
+            lambda leaf: 0.5 * leaf, jax.vmap(config.agent.evaluation_policies)(training.state.agent)
+        )
+        training.best = training.best.improved(halved, EARLIER, np.array([1.0, 1.0]), 10)
+        training.save()
+        training.close()
     return out
 
 
@@ -66,7 +81,7 @@ def obs():
 
 def test_a_loaded_agent_acts_as_its_policy_does_in_the_loop(run, obs):
     agent = fcritic.load(run, seed=4, actor=1)
-    assert (agent.seed, agent.frame, agent.actors, agent.spec.obs_dim) == (4, 60, 3, 3)
+    assert (agent.seed, agent.frame, agent.actors, agent.spec.obs_dim) == (4, 20, 3, 3)
     policies, normalizer, _ = fcritic.saving.load_policies(agent.config, next(run.glob("checkpoints/*")))
     for number in range(3):
         policy = ensembles.member(policies, (1, number))
@@ -94,13 +109,10 @@ def test_actions_reach_the_simulator_in_its_units(run):
 
 
 def test_the_best_policies_are_seen_through_their_own_normaliser(run, obs):
-    """Under one that is an affine map of the critics', the map can be put into the first layer instead."""
-    best = fcritic.load(run, best=True)
-    state, kept = fcritic.load(run), best.normalizer
-    assert not np.allclose(kept.mean, best.critic_normalizer.mean) or kept.updates != state.normalizer.updates
-    earlier = Normalizer(jnp.array([0.3, -0.1, 0.7]), jnp.array([0.5, 0.4, 4.0]), jnp.int32(5))
-    agent = dataclasses.replace(state, normalizer=earlier)
-    policy, critics = agent.policy(0), agent.critic_normalizer
+    """It is an affine map of the critics', so that the map can be put into the first layer instead."""
+    agent, newest = fcritic.load(run, best=True), fcritic.load(run)
+    policy, critics, earlier = agent.policy(0), ensembles.member(SEEN, 0), ensembles.member(EARLIER, 0)
+    np.testing.assert_allclose(policy.network.layers[0].weight, 0.5 * newest.policy(0).network.layers[0].weight)
     deviation = lambda normalizer: np.sqrt(np.asarray(normalizer.variance) + 1e-6)
     scale = deviation(critics) / deviation(earlier)
     shift = (np.asarray(critics.mean) - np.asarray(earlier.mean)) / deviation(earlier)
@@ -110,8 +122,8 @@ def test_the_best_policies_are_seen_through_their_own_normaliser(run, obs):
         policy,
         (first.weight * scale[:, None], first.bias + shift @ first.weight),
     )
-    np.testing.assert_allclose(agent.value(0, obs), state.value(folded, obs), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(agent.act(obs, 0), state.act(obs, folded), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(agent.value(0, obs), newest.value(folded, obs), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(agent.act(obs, 0), newest.act(obs, folded), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["fac", "shared", "plain", "sac"])
