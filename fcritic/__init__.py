@@ -13,8 +13,14 @@ _HOMES = {
     "EncoderConfig": "fcritic.networks.actor_encoder",
     "FunctionalCritic": "fcritic.networks.critics",
     "ValueHead": "fcritic.networks.critics",
+    "FunctionPolicy": "fcritic.networks.policies",
     "DeterministicPolicy": "fcritic.networks.policies",
     "Policy": "fcritic.networks.policies",
+    "check": "fcritic.checkup",
+    "configure": "fcritic.scripting",
+    "train_agent": "fcritic.scripting",
+    "load": "fcritic.trained",
+    "TrainedAgent": "fcritic.trained",
     "UsageError": "fcritic.errors",
 }
 

@@ -40,7 +40,7 @@ MOST_ROLLBACKS = 3
 def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
     # An unusable task must not leave a directory behind.
-    envs.make(config.task, seed=0, action_repeat=config.action_repeat).close()
+    envs.task_units(config.task, config.action_repeat)
     prepare(config.deterministic)
     _refuse_shorter(config, Path(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()

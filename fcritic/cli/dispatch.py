@@ -13,6 +13,7 @@ COMMANDS = {
     "resume": "continue a run, by default to its end",
     "evaluate": "run every actor of a run on fresh environments",
     "export": "a trained agent to give away: without its replay, with a card",
+    "check": "what is wrong with an environment, before hours are spent on it",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
     "experiment": "named sets of runs: train them, see how far they are, report",

@@ -177,7 +177,12 @@ class ActorEncoder(eqx.Module):
         """The tokens of a policy, without the summary."""
         probes = self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
         activations = vmap(lower(policy, probes.dtype).activations)(probes)
-        read = [activations[layer] for layer in self.config.layers]
+        count, layers = len(activations), self.config.layers
+        if not all(-count <= layer < count for layer in layers):
+            raise UsageError(
+                f"the encoder reads layers {layers} of a policy that has {count}; see --encoder.layers"
+            )
+        read = [activations[layer] for layer in layers]
         if self.config.tokens == "probes":
             return vmap(self.project)(*read, probes)
         projected = [vmap(self.project)(values.T) for values in read]

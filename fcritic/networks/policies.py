@@ -1,12 +1,14 @@
 """Policies: pytrees that map an observation to an action and let an encoder read their neurons."""
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from fcritic.errors import UsageError
 from fcritic.networks.mlp import MLP
 
 
@@ -19,6 +21,36 @@ class Policy(Protocol):
 
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
         """The layers of the network from first to last; the last one is the action."""
+
+
+class FunctionPolicy(eqx.Module):
+    """A policy made of any function and its parameters, a pytree of arrays such as a dict of weights.
+
+    ``layers(params, obs)`` returns a tuple: the activations that an encoder shall see, then the action in [-1, 1].
+    """
+
+    params: Any
+    layers: Callable[[Any, Array], tuple[Array, ...]] = eqx.field(static=True)
+    anchor: Float[Array, ""] | None
+    """Where there are no parameters: JAX batches only what holds an array."""
+
+    def __init__(self, layers: Callable[[Any, Array], tuple[Array, ...]], params: Any = None):
+        self.layers = layers
+        self.params = jax.tree.map(jnp.asarray, params)
+        self.anchor = None if jax.tree.leaves(params) else jnp.zeros(())
+
+    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
+        """The action."""
+        return self.activations(obs)[-1]
+
+    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
+        """What the function returned."""
+        found = self.layers(self.params, obs)
+        if not isinstance(found, tuple):
+            raise UsageError(
+                f"a policy's function must return a tuple, the action last, not {type(found).__name__}"
+            )
+        return found
 
 
 class DeterministicPolicy(eqx.Module):
