@@ -114,15 +114,28 @@ def load_policies(
     With `best`, each seed's policies are those of its best evaluation up to the checkpoint. `spec` spares building
     the task to find out its sizes.
     """
-    empty = jax.eval_shape(learning_of(config, spec or task_spec(config.task)).start, config.seed_numbers)
     if best:
-        like = Best.like(config.agent, empty)
+        like = Best.like(config.agent, _shapes_of(config, spec))
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
         found = unflatten(like, groups["best"])
         return found.policies, found.normalizer, facts | {"best": found.to_json()}
-    groups, facts = checkpoint.load(directory, ["agent"], {"agent": without_replay(empty)})
-    state = unflatten(without_replay(empty), groups["agent"])
-    return jax.vmap(config.agent.evaluation_policies)(state.agent), state.normalizer, facts
+    agent, normalizer, facts = load_agent(config, directory, spec)
+    return jax.vmap(config.agent.evaluation_policies)(agent), normalizer, facts
+
+
+def load_agent(
+    config: TrainConfig, directory: Path, spec: EnvSpec | None = None
+) -> tuple[Any, Normalizer, dict[str, Any]]:
+    """All that the agent of a checkpoint has learned (seeds, ...), its normaliser and the checkpoint's facts."""
+    like = without_replay(_shapes_of(config, spec))
+    groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
+    state = unflatten(like, groups["agent"])
+    return state.agent, state.normalizer, facts
+
+
+def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
+    """A training's state without its numbers."""
+    return jax.eval_shape(learning_of(config, spec or task_spec(config.task)).start, config.seed_numbers)
 
 
 def ring_rows(rows: Float[Array, "seeds capacity envs width"], first: int, last: int) -> np.ndarray:

@@ -107,6 +107,18 @@ def _config_of(run: "RunDirectory") -> TrainConfig:
     return config
 
 
+def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Path]":
+    """A run to look at, its configuration and its newest checkpoint."""
+    from fcritic.runs import RunDirectory
+
+    run = RunDirectory.open_existing(directory)
+    config = _config_of(run)
+    newest = run.latest_checkpoint()
+    if newest is None:
+        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    return run, config, newest
+
+
 @dataclasses.dataclass(frozen=True)
 class ResumeOptions:
     """Continues a run from its newest checkpoint."""
@@ -152,16 +164,11 @@ def evaluate(args: list[str]) -> None:
     from fcritic import results
     from fcritic.errors import require_at_least
     from fcritic.evaluate import Evaluator
-    from fcritic.runs import RunDirectory
     from fcritic.saving import load_policies
 
     options = parse(EvaluateOptions, args, "evaluate")
     require_at_least(1, episodes=options.episodes)
-    run = RunDirectory.open_existing(options.directory)
-    config = _config_of(run)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{options.directory} has no checkpoint yet; continue it with fcritic resume")
+    run, config, newest = newest_of(options.directory)
     policies, normalizer, facts = load_policies(config, newest, options.best)
     evaluator = Evaluator(config, options.episodes)
     evaluations = evaluator.evaluate(policies, normalizer, "command")

@@ -1,11 +1,14 @@
 """What the training loop asks of one environment. Everything here is NumPy on the host."""
 
 import abc
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    import mujoco
 
 EnvState = dict[str, np.ndarray]
 """Named arrays that put an environment back exactly where it was, in the middle of an episode."""
@@ -49,6 +52,10 @@ class AbstractEnv(abc.ABC):
     @abc.abstractmethod
     def restore(self, state: EnvState) -> None:
         """Continues exactly from a saved state, also in an environment built with another seed."""
+
+    def simulation(self) -> "tuple[mujoco.MjModel, mujoco.MjData] | None":
+        """MuJoCo's model and data as they are now, to look at, or None where the task is not made with MuJoCo."""
+        return None
 
     def close(self) -> None:  # noqa: B027 (most have nothing to free)
         """Frees what the environment holds outside Python's memory."""

@@ -1,0 +1,79 @@
+"""What an actor's critics say of the states it visits, and what those states turned out to be worth."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+from jax import vmap
+from jaxtyping import Array, Float
+import numpy as np
+
+from fcritic import ensembles
+from fcritic.agents.base import AbstractAgent
+from fcritic.agents.critic_ensemble import for_actor, values
+from fcritic.networks.critics import BlindEncoder, FunctionalCritic
+
+Trace = Float[np.ndarray, " states"]
+
+
+class Values(NamedTuple):
+    """Q(pi, s, pi(s)) along an episode: the value that the actor climbs, and the range over all critics."""
+
+    value: Trace
+    low: Trace
+    high: Trace
+
+
+def critic_values(agent: AbstractAgent, state: Any, actor: int, obs: Float[np.ndarray, "states obs"]) -> Values:
+    """What one seed's critics say of one of its actors; `obs` are normalised.
+
+    Of functional critics the actor's own one counts, and the range is over all n: each can value any policy. Plain
+    critics know only their own actor, so there the range is the value itself.
+    """
+    policy = jax.tree.map(lambda leaf: leaf[actor], agent.evaluation_policies(state))
+    everyone = np.asarray(_all_values(agent, state.critics.params, policy, obs), float)
+    if isinstance(state.critics.params, FunctionalCritic):
+        own = everyone[actor]
+        plain = isinstance(state.critics.params.encoder, BlindEncoder)
+        return Values(own, own, own) if plain else Values(own, everyone.min(axis=0), everyone.max(axis=0))
+    return Values(for_actor(everyone, agent.actor_value), everyone.min(axis=0), everyone.max(axis=0))
+
+
+@partial(jax.jit, static_argnums=0)
+def _all_values(
+    agent: AbstractAgent, critics: Any, policy: Any, obs: Float[Array, "states obs"]
+) -> Float[Array, "critics states"]:
+    act = vmap(policy)(obs)
+    if not isinstance(critics, FunctionalCritic):
+        return values(critics, obs, act)
+
+    def one(encoder: Any, head: Any) -> Float[Array, " states"]:
+        critic = FunctionalCritic(encoder, head)
+        code = critic.encode(policy)
+        return vmap(lambda s, a: critic.value(code, s, a))(obs, act)
+
+    shared = agent.functional and agent.encoder.shared
+    return vmap(one, in_axes=(None if shared else 0, 0))(critics.encoder, critics.head)
+
+
+def returns_to_go(rewards: Trace, discounts: Trace, gamma: float) -> Trace:
+    """The discounted rewards from each action to the end of the episode: G_t = r_t + gamma d_t G_{t+1}."""
+    found, after = np.zeros(len(rewards)), 0.0
+    for step in range(len(rewards) - 1, -1, -1):
+        after = rewards[step] + gamma * discounts[step] * after
+        found[step] = after
+    return found
+
+
+MISSING = 0.1
+"""The weight of what lies beyond a time limit, from which on a measured return is no longer called whole."""
+
+
+def whole_returns(steps: int, terminated: bool, gamma: float) -> int:
+    """How many of the first returns to go can be held against a critic.
+
+    A critic looks beyond a time limit; what was measured ends there. What is missing has the weight gamma^(T-t).
+    """
+    if terminated or gamma == 0:
+        return steps
+    return min(steps, max(0, int(np.floor(steps - np.log(MISSING) / np.log(gamma))) + 1))
