@@ -33,10 +33,10 @@ class ReplayOptions:
 def replay(args: list[str]) -> None:
     """`fcritic replay DIR`: play, write the page, say what is in it."""
     options = parse(ReplayOptions, args, "replay")
-    require_at_least(0, episode_seed=options.episode_seed)
+    require_episode_seed(options.episode_seed)
+    _, config, newest = newest_of(options.directory)
     out = Path(options.out or Path(options.directory) / "replay.html")
     require_writable(out, (".html", ".htm"))
-    _, config, newest = newest_of(options.directory)
 
     from fcritic.viewers.cast import Cast
     from fcritic.viewers.replaying import MOST_ACTORS, write_replay
@@ -47,6 +47,13 @@ def replay(args: list[str]) -> None:
         cast.actor(index)  # refuses what is not there before anything is played
     outcome = write_replay(cast, chosen, options.episode_seed, out)
     print(json.dumps(outcome, indent=2) if options.json else _text(outcome))
+
+
+def require_episode_seed(seed: int) -> None:
+    """Refuses what is no seed of an environment."""
+    require_at_least(0, episode_seed=seed)
+    if seed >= 2**32:
+        raise UsageError(f"--episode-seed must be below {2**32}, not {seed}")
 
 
 def require_writable(out: Path, suffixes: tuple[str, ...]) -> None:

@@ -96,6 +96,7 @@ class Notebook:
         self.poses: list[np.ndarray] = []
         self.centre: list[np.ndarray] = []
         self.times: list[float] = []
+        self._tracked = 0
 
     def __call__(self, env: AbstractEnv, first: bool) -> None:
         """Writes down how an environment stands now."""
@@ -103,8 +104,10 @@ class Notebook:
         if simulation is None:
             return
         model, data = simulation
+        if first:
+            self._tracked = tracked_body(model, data)
         self.poses.append(np.concatenate([data.xpos, data.xquat], axis=1))
-        self.centre.append(np.array(data.subtree_com[tracked_body(model)]))
+        self.centre.append(np.array(data.subtree_com[self._tracked]))
         self.times.append(data.time)
 
 
@@ -143,5 +146,7 @@ def play(
 
 
 @partial(jax.jit, static_argnums=3)
-def _action(policy: Any, normalizer: Normalizer, obs: Float[Array, " obs"], normalize: bool) -> Float[Array, " act"]:
+def _action(
+    policy: Any, normalizer: Normalizer, obs: Float[Array, " obs"], normalize: bool
+) -> Float[Array, " act"]:
     return policy(normalizer(obs) if normalize else obs)

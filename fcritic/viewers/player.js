@@ -56,6 +56,7 @@ class Player {
       this.readings[name] = dd;
     }
     this.readings.value.parentElement.hidden = !data.episodes[0].value;
+    this.readings.time.parentElement.hidden = !data.episodes[0].seconds;
   }
 
   openScene() {
@@ -99,7 +100,7 @@ class Player {
     }
     const travel = Math.max(...minus(high, low));
     if (this.resting === undefined) {
-      this.camera.follow = byId("follow").checked = travel > radius;
+      this.camera.follow = byId("follow").checked = travel > 1.5 * radius;
       if (!this.camera.follow) this.camera.radius = radius + travel / 2;
       this.camera.reset();
     }
@@ -243,7 +244,7 @@ class Player {
     const action = Math.min(state, steps - 1), tell = (name, text) => { this.readings[name].textContent = text; };
     byId("scrub").value = String(this.time);
     for (const trace of this.traces) trace.point(this.time);
-    tell("time", this.episode.seconds ? `${this.time.toFixed(2)} s` : "no clock");
+    tell("time", `${this.time.toFixed(2)} s`);
     tell("action", `${state.toLocaleString("en")} of ${steps.toLocaleString("en")}`);
     tell("reward", brief(rewards[action]));
     tell("return so far", brief(state ? sums[state - 1] : 0));
@@ -252,9 +253,9 @@ class Player {
   }
 }
 
-// For tests: draws 120 moments spread over the episode, each to its end, and writes frames per second into the page.
+// For tests: draws 60 moments spread over the episode, each to its end, and writes frames per second into the page.
 function measure(player) {
-  const count = 120, pixel = new Uint8Array(4), gl = player.drawing?.gl, durations = [];
+  const count = 60, pixel = new Uint8Array(4), gl = player.drawing?.gl, durations = [];
   for (let i = -10; i < count; i++) {
     const start = performance.now();
     player.time = (player.end * Math.max(0, i)) / count;

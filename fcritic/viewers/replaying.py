@@ -10,7 +10,7 @@ from fcritic.errors import cannot_write
 from fcritic.viewers.cast import Cast
 from fcritic.viewers.episode import LIMIT, Episode, record
 from fcritic.viewers.page import accuracy, episode_data, honesty, moving_bodies, page
-from fcritic.viewers.scene import reach, scene_of, tracked_body
+from fcritic.viewers.scene import radius_of, scene_of, tracked_body
 from fcritic.viewers.values import Values
 
 MOST_ACTORS = 10
@@ -50,7 +50,7 @@ def play_all(cast: Cast, actors: list[int], seed: int) -> tuple[dict[str, Any] |
         model, data = env.simulation()
         moving = moving_bodies(episodes)
         scene = scene_of(model) | {"moving": moving, "still": episodes[0].poses[0].tolist()}
-        return scene | {"radius": reach(model, data, tracked_body(model))}, episodes
+        return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes
     finally:
         env.close()
 
@@ -90,8 +90,11 @@ def _notes(cast: Cast, scene: dict[str, Any] | None, episodes: list[Episode]) ->
     notes = []
     if scene is None:
         notes.append(f"{cast.config.task} has no MuJoCo geometry, so there is nothing to see in 3D.")
-    elif scene["coarser"]:
-        notes.append("Meshes were made coarser to keep this page small.")
+    else:
+        if scene["coarser"]:
+            notes.append("Meshes were made coarser to keep this page small.")
+        if scene["skinned"]:
+            notes.append("The model has a skin, which is not drawn; its shapes for collisions are.")
     if cast.best:
         notes.append("The critics of the best actors are not kept, so their values are not shown.")
     elif isinstance(cast.config.agent, SAC):

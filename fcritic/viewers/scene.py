@@ -14,7 +14,13 @@ KINDS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box",
 """The shapes in MuJoCo's order; the last, a signed distance field, has a mesh too."""
 
 GROUPS = 3
-"""MuJoCo shows groups 0 to 2 of geoms and sites; the others are for sensors and collisions."""
+"""MuJoCo shows groups 0 to 2 of geoms and sites; the others are for collisions (3, by custom) and sensors."""
+
+SMALL, ENOUGH = 0.03, 0.25
+"""A body below that share of its world is shown with this share of the world around it."""
+
+NEAR = 5
+"""Other things that move belong to the picture if they begin so many times the tracked body's reach away."""
 
 UNSET = (0.5, 0.5, 0.5, 1.0)
 """The colour of what has none; its material's colour then holds."""
@@ -27,27 +33,41 @@ def scene_of(model: "mujoco.MjModel") -> dict[str, Any]:
     shapes += [_site(model, index) for index in range(model.nsite) if _shown(model, "site", index)]
     load: dict[str, Callable] = {"hfield": meshes.height_field_of, "mesh": meshes.mesh_of}
     packed, coarser = meshes.pack_all([load[kind](model, index) for kind, index in surfaces])
-    return {"shapes": shapes, "meshes": packed, "coarser": coarser}
+    return {"shapes": shapes, "meshes": packed, "coarser": coarser, "skinned": model.nskin > 0}
 
 
-def tracked_body(model: "mujoco.MjModel") -> int:
-    """The body that a camera should follow: of those that stand in the world and can move, the heaviest."""
-    can_move = {int(model.body_rootid[body]) for body in range(model.nbody) if model.body_dofnum[body]}
-    return max(can_move, key=lambda body: model.body_subtreemass[body], default=0)
+def tracked_body(model: "mujoco.MjModel", data: "mujoco.MjData") -> int:
+    """The body that a camera should follow: of those that stand in the world and can move, the largest."""
+    return max(_movable(model), key=lambda body: _reach(model, data, body, [body]), default=0)
 
 
-def reach(model: "mujoco.MjModel", data: "mujoco.MjData", body: int) -> float:
-    """How far the visible parts of a body and of all that hangs on it reach from their centre of mass."""
-    own = [i for i in range(model.ngeom) if model.body_rootid[model.geom_bodyid[i]] == body]
-    own = [i for i in own if _shown(model, "geom", i) and KINDS[model.geom_type[i]] != "plane"]
-    centre = data.subtree_com[body]
-    reaches = [np.linalg.norm(data.geom_xpos[i] - centre) + model.geom_rbound[i] for i in own]
-    return float(max(reaches, default=1.0))
+def radius_of(model: "mujoco.MjModel", data: "mujoco.MjData", body: int) -> float:
+    """How far a picture must reach around the tracked body to hold it, and what else moves near it."""
+    own, centre = _reach(model, data, body, [body]), data.subtree_com[body]
+    apart = lambda other: np.linalg.norm(data.subtree_com[other] - centre)
+    reach = _reach(model, data, body, [each for each in _movable(model) if apart(each) < NEAR * own])
+    world = float(model.stat.extent)
+    return reach if reach > SMALL * world else ENOUGH * world
+
+
+def _movable(model: "mujoco.MjModel") -> set[int]:
+    """The bodies that stand in the world and move, or have parts that do."""
+    return {int(model.body_rootid[body]) for body in range(model.nbody) if model.body_dofnum[body]}
+
+
+def _reach(model: "mujoco.MjModel", data: "mujoco.MjData", centre: int, roots: list[int]) -> float:
+    """How far the visible parts of some bodies and all that hangs on them are from one's centre of mass."""
+    parts = [i for i in range(model.ngeom) if model.body_rootid[model.geom_bodyid[i]] in roots]
+    parts = [i for i in parts if _shown(model, "geom", i) and KINDS[model.geom_type[i]] != "plane"]
+    apart = np.linalg.norm(data.geom_xpos[parts] - data.subtree_com[centre], axis=1)
+    return float(max(apart + model.geom_rbound[parts], default=0.0))
 
 
 def _shown(model: "mujoco.MjModel", what: str, index: int) -> bool:
     group = getattr(model, f"{what}_group")[index]
-    return bool(group < GROUPS and _colour(model, what, index)[3] > 0)
+    # A skin is not drawn here: what it would cover, the shapes for collisions, are.
+    groups = GROUPS + 1 if model.nskin and what == "geom" else GROUPS
+    return bool(group < groups and _colour(model, what, index)[3] > 0)
 
 
 def _geom(model: "mujoco.MjModel", index: int, surfaces: dict[tuple[str, int], int]) -> dict[str, Any]:
@@ -112,5 +132,5 @@ def _checker(model: "mujoco.MjModel", index: int) -> dict[str, Any]:
     two = [(pixels[quarter, column, :3] * tint).tolist() for column in (quarter, 3 * quarter)]
     repeat, half = model.mat_texrepeat[material], model.geom_size[index, :2]
     uniform = model.mat_texuniform[material] or not half.all()
-    side = 0.5 / repeat if uniform else half / repeat
+    side = (1.0 if uniform else half) / repeat
     return {"colours": two, "side": [float(each) for each in side]}

@@ -30,13 +30,14 @@ def critic_values(agent: AbstractAgent, state: Any, actor: int, obs: Float[np.nd
     Of functional critics the actor's own one counts, and the range is over all n: each can value any policy. Plain
     critics know only their own actor, so there the range is the value itself.
     """
-    policy = jax.tree.map(lambda leaf: leaf[actor], agent.evaluation_policies(state))
-    everyone = np.asarray(_all_values(agent, state.critics.params, policy, obs), float)
-    if isinstance(state.critics.params, FunctionalCritic):
-        own = everyone[actor]
-        plain = isinstance(state.critics.params.encoder, BlindEncoder)
-        return Values(own, own, own) if plain else Values(own, everyone.min(axis=0), everyone.max(axis=0))
-    return Values(for_actor(everyone, agent.actor_value), everyone.min(axis=0), everyone.max(axis=0))
+    critics = state.critics.params
+    policy = ensembles.member(agent.evaluation_policies(state), actor)
+    everyone = _all_values(agent, critics, policy, obs)
+    functional = isinstance(critics, FunctionalCritic)
+    value = np.asarray(everyone[actor] if functional else for_actor(everyone, agent.actor_value))
+    if functional and isinstance(critics.encoder, BlindEncoder):
+        return Values(value, value, value)
+    return Values(value, np.asarray(everyone.min(axis=0)), np.asarray(everyone.max(axis=0)))
 
 
 @partial(jax.jit, static_argnums=0)
