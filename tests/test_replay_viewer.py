@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 
+import gymnasium
 import jax
 from matplotlib.image import imread
 import mujoco
@@ -25,13 +26,15 @@ from fcritic.config import TrainConfig
 from fcritic.ensembles import member
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
+from fcritic.networks.policies import DeterministicPolicy
+from fcritic.replay import Normalizer
 from fcritic.runs import RunDirectory
 from fcritic.train import Training
 from fcritic.viewers import meshes
-from fcritic.viewers.cast import Cast
-from fcritic.viewers.episode import play
+from fcritic.viewers.cast import Actor, Cast
+from fcritic.viewers.episode import play, record
 from fcritic.viewers.packing import ROTATION_ERROR, in_box, pack_poses, position_error
-from fcritic.viewers.page import SCRIPTS, as_script_data, page
+from fcritic.viewers.page import SCRIPTS, as_script_data, moving_bodies, page
 from fcritic.viewers.scene import radius_of, scene_of, tracked_body
 from fcritic.viewers.values import returns_to_go, whole_returns
 
@@ -252,7 +255,7 @@ def test_height_fields_meshes_and_their_thinning():
 
 @needs_browser
 def test_matrices_of_the_page_by_hand(tmp_path):
-    """A quarter turn about z at (1, 2, 3) takes (1, 0, 0) to (1, 3, 3); half way to a half turn is a quarter turn."""
+    """A quarter turn about z at (1, 2, 3) takes (1, 0, 0) to (1, 3, 3); half way to a half turn is a quarter."""
     checks = """
     const half = Math.SQRT1_2, found = {
       turned: transformPoint(poseMatrix(half, 0, 0, half, 1, 2, 3), [1, 0, 0]),
@@ -301,6 +304,56 @@ def test_a_browser_draws_a_thousand_steps_at_thirty_frames_a_second(shown):
             break
     assert fastest >= 30
     assert re.search(r'id="trouble"[^>]* hidden', dom) and "<dd>983 of 1,000</dd>" in dom
+
+
+@needs_browser
+def test_mouse_touch_and_keys_do_what_the_page_says(shown, tmp_path):
+    hand = """
+    const found = {}, canvas = byId("picture"), camera = player.camera;
+    canvas.setPointerCapture = () => {};
+    const point = (type, pointerId, clientX, clientY, more = {}) =>
+      canvas.dispatchEvent(new PointerEvent(type, { pointerId, clientX, clientY, buttons: 1, ...more }));
+    const drag = (act) => { camera.reset(); const before = { ...camera }; act(); return [before, { ...camera }]; };
+    const key = (name, more = {}) => document.dispatchEvent(new KeyboardEvent("keydown", { key: name, ...more }));
+    let [a, b] = drag(() => {
+      point("pointerdown", 1, 100, 100); point("pointermove", 1, 200, 100); point("pointerup", 1, 200, 100);
+    });
+    found.turned = b.azimuth - a.azimuth;
+    [a, b] = drag(() => {
+      point("pointerdown", 1, 100, 100, { buttons: 2 }); point("pointermove", 1, 100, 150, { buttons: 2 });
+      point("pointerup", 1, 100, 150);
+    });
+    found.panned = [b.azimuth - a.azimuth, b.shift[2] > 0];
+    [a, b] = drag(() => {
+      point("pointerdown", 1, 100, 100); point("pointerdown", 2, 200, 100); point("pointermove", 2, 300, 100);
+      point("pointerup", 1, 0, 0); point("pointerup", 2, 0, 0);
+    });
+    found.pinched = b.distance / a.distance;
+    [a, b] = drag(() => canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: 50, cancelable: true })));
+    found.zoomed = b.distance / a.distance;
+    player.goTo(0); key("ArrowRight"); key("ArrowRight", { shiftKey: true }); key("ArrowLeft");
+    found.state = player.locate().state;
+    key("]"); found.speed = player.speed; key("["); key("[");  found.slower = player.speed;
+    key("1"); found.actor = player.episode.actor;
+    const followed = camera.follow; key("f"); found.follow = camera.follow !== followed;
+    key(" "); found.playing = player.playing; key(" "); found.paused = !player.playing;
+    byId("scrub").value = "5"; byId("scrub").dispatchEvent(new Event("input")); found.scrubbed = player.time;
+    const plot = player.traces[0].plot.getBoundingClientRect(), middle = plot.left + 44 + (plot.width - 44) / 2;
+    player.traces[0].plot.setPointerCapture = () => {};
+    player.traces[0].plot.dispatchEvent(new PointerEvent("pointerdown", { clientX: middle }));
+    found.sought = player.time;
+    document.title = JSON.stringify(found);
+    """
+    file = tmp_path / "hand.html"
+    file.write_text(shown[0].read_text().replace("</body>", f"<script>{hand}</script></body>"))
+    dom, complaints = in_browser(file, "#action=0")
+    assert complaints == []
+    found = json.loads(html.unescape(re.search(r"<title>(.*?)</title>", dom)[1]))
+    assert found["turned"] == pytest.approx(-0.8) and found["panned"] == [0, True]
+    assert found["pinched"] == pytest.approx(0.5) and found["zoomed"] == pytest.approx(np.exp(0.15))
+    assert found["state"] == 10 and found["speed"] == 2 and found["slower"] == 0.5
+    assert found["actor"] == 1 and found["follow"] and found["playing"] and found["paused"]
+    assert found["scrubbed"] == 5 and found["sought"] == pytest.approx(5, abs=0.02)
 
 
 @needs_browser
@@ -368,7 +421,7 @@ def test_a_task_without_mujoco_has_traces_and_says_that_it_has_no_geometry(tmp_p
     out = folder / "replay.html"
     data = data_of(out)
     assert outcome["page"] == str(out) and not outcome["geometry"] and data["scene"] is None
-    assert any("no MuJoCo geometry" in note for note in data["notes"])
+    assert any("is not made with MuJoCo" in note for note in data["notes"])
     assert any("entropy" in note for note in data["notes"])
     (told,) = data["episodes"]
     observations = numbers(told["observations"]).reshape(3, 201)
@@ -381,7 +434,44 @@ def test_a_task_without_mujoco_has_traces_and_says_that_it_has_no_geometry(tmp_p
     if CHROMIUM is not None:
         dom, complaints = in_browser(out, "#measure")
         assert complaints == [] and "data-errors" not in dom and 'data-drawn="none"' in dom
-        assert "<b>observations</b>" in dom and re.search(r'id="view"[^>]* hidden', dom)
+        assert "<b>observations</b>" in dom and "This task has no geometry to draw" in dom
+        assert re.search(r'id="view"[^>]* hidden', dom)
+
+
+class Pusher(gymnasium.Env):
+    """An environment of a user, made with MuJoCo: a ball on a rail that the action pushes."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self):
+        self.model = mujoco.MjModel.from_xml_string(
+            "<mujoco><worldbody><geom type='plane' size='1 1 1'/><body pos='0 0 1'><joint name='rail' type='slide' "
+            "axis='1 0 0'/><geom size='.1'/></body></worldbody><actuator><motor joint='rail'/></actuator></mujoco>"
+        )
+        self.data = mujoco.MjData(self.model)
+
+    def reset(self, *, seed=None, options=None):
+        mujoco.mj_resetData(self.model, self.data)
+        mujoco.mj_forward(self.model, self.data)
+        return self.data.qpos.copy(), {}
+
+    def step(self, action):
+        self.data.ctrl[:] = action
+        mujoco.mj_step(self.model, self.data)
+        mujoco.mj_forward(self.model, self.data)
+        return self.data.qpos.copy(), 1.0, self.data.time > 0.0199, False, {}
+
+
+def test_an_environment_of_a_user_is_seen_if_it_has_a_model_and_data():
+    policy = DeterministicPolicy(1, (4,), 1, key=jax.random.key(0), last_scale=3.0)
+    actor = Actor(policy, Normalizer.identity(1), False)
+    episode = record(envs.GymEnv(Pusher(), seed=0), actor, 0, 60.0)
+    assert episode.terminated and episode.seconds and len(episode.rewards) == 10
+    np.testing.assert_allclose(episode.times, 0.002 * np.arange(11), atol=1e-9)
+    np.testing.assert_allclose(episode.poses[:, 1, 0], episode.obs[:, 0], atol=1e-7)
+    assert moving_bodies([episode]) == [1] and episode.poses[-1, 1, 0] != 0
+    np.testing.assert_allclose(episode.centre, episode.poses[:, 1, :3])
 
 
 def test_best_actors_have_no_critics(cheetah):

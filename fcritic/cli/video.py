@@ -58,5 +58,6 @@ def video(args: list[str]) -> None:
     cast = Cast(config, newest, options.seed, options.best)
     film = Film(out, options.width, options.height, options.fps, can_draw)
     outcome = {"film": str(out)} | shoot(cast, options.actor, options.episode_seed, film)
-    line = f"wrote {out}: {outcome['frames']:,} pictures, return {outcome['return']:.1f} in {outcome['steps']:,} actions"
-    print(json.dumps(outcome, indent=2) if options.json else line)
+    played = f"return {outcome['return']:.1f} in {outcome['steps']:,} actions"
+    text = f"wrote {out}: {outcome['frames']:,} pictures, {played}"
+    print(json.dumps(outcome, indent=2) if options.json else text)

@@ -32,11 +32,13 @@ class Player {
     byId("title").textContent = data.task;
     const when = `${data.best ? "best" : "last"} actors, frame ${data.frame.toLocaleString("en")}`;
     byId("facts").textContent = `${data.recipe} · seed ${data.seed} · ${when} · episode seed ${data.episode_seed}`;
-    const notes = [...data.notes], some = data.episodes[0];
+    byId("absent").hidden = Boolean(data.scene);
+    byId("absent").textContent = "This task has no geometry to draw: it is not made with MuJoCo. Its traces tell what happened.";
+    const notes = [...data.notes], some = data.episodes[0], cut = data.episodes.some((each) => each.end !== "task");
     if (some.value) notes.push(
-      `Value is Q(π, s, π(s)) of the actor's critic${some.low !== some.high ? "; the shade spans all critics" : ""}. Measured is ` +
-      `the discounted return (γ = ${data.discount}) from each state to the end of the episode` +
-      `${data.episodes.some((each) => each.end !== "task") ? ", dashed where more than a tenth of its weight lies beyond the end" : ""}.`);
+      `Value is Q(π, s, π(s)) of the actor's critic${some.low !== some.high ? "; the shade spans all critics" : ""}.`);
+    notes.push(`Measured is the discounted return (γ = ${data.discount}) from each state to the end of the episode` +
+      `${cut ? ", dashed where more than a tenth of its weight lies beyond the end" : ""}.`);
     if (data.error) notes.push(`Poses in this file are rounded by at most ${(data.error.position * 1000).toPrecision(2)} mm ` +
       `and ${((data.error.rotation * 180) / Math.PI).toPrecision(2)}°.`);
     byId("notes").append(...notes.map((text) => Object.assign(document.createElement("li"), { textContent: text })));

@@ -89,12 +89,11 @@ def _notes(cast: Cast, scene: dict[str, Any] | None, episodes: list[Episode]) ->
     """What a reader must know to see it right."""
     notes = []
     if scene is None:
-        notes.append(f"{cast.config.task} has no MuJoCo geometry, so there is nothing to see in 3D.")
-    else:
-        if scene["coarser"]:
-            notes.append("Meshes were made coarser to keep this page small.")
-        if scene["skinned"]:
-            notes.append("The model has a skin, which is not drawn; its shapes for collisions are.")
+        notes.append(f"{cast.config.task} is not made with MuJoCo: the page has its traces, but nothing in 3D.")
+    elif scene["coarser"]:
+        notes.append("Meshes were made coarser to keep this page small.")
+    if scene is not None and scene["skinned"]:
+        notes.append("The model has a skin, which is not drawn; its shapes for collisions are.")
     if cast.best:
         notes.append("The critics of the best actors are not kept, so their values are not shown.")
     elif isinstance(cast.config.agent, SAC):

@@ -1,12 +1,14 @@
 // Lines over time under one cursor. A press or a drag on a plot goes to that moment.
 
-const COLOURS = ["--first", "--second", "--third", "--fourth", "--fifth", "--sixth"];
+const COLOURS = ["--first", "--second", "--third"];
+const MOST_LINES = 3;
 const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // A number in few signs.
 function brief(value) {
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
+  if (size === 0) return "0";
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(1);
   return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
 }
 
@@ -16,9 +18,10 @@ class Trace {
     Object.assign(this, { times, series, end: times[times.length - 1] || 1 });
     const figure = document.createElement("figure"), caption = document.createElement("figcaption");
     caption.append(Object.assign(document.createElement("b"), { textContent: title }));
-    for (const each of series.filter((one) => one.name)) {
-      const mark = Object.assign(document.createElement("span"), { textContent: each.name, className: "mark" });
-      mark.style.setProperty("--mark", `var(${each.colour})`);
+    const rows = [{ name: "below 0", colour: "--first" }, { name: "above 0", colour: "--second" }];
+    for (const { name, colour } of series.length > MOST_LINES ? rows : series.filter((each) => each.name)) {
+      const mark = Object.assign(document.createElement("span"), { textContent: name, className: "mark" });
+      mark.style.setProperty("--mark", `var(${colour})`);
       caption.append(mark);
     }
     this.plot = Object.assign(document.createElement("div"), { className: "plot" });
@@ -52,11 +55,32 @@ class Trace {
     Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
     const paint = canvas.getContext("2d"), [low, high] = this.range();
     paint.scale(ratio, ratio);
+    Object.assign(this, { below: colourOf("--first"), above: colourOf("--second") });
     this.width = width;
     this.x = (time) => left + (time / this.end) * (width - left - 2);
     this.y = (value) => height - 5 - ((value - low) / (high - low)) * (height - 10);
+    if (this.series.length > MOST_LINES) return this.drawRows(paint, width, height);
     this.drawScale(paint, low, high, width);
     for (const each of this.series) this.drawSeries(paint, each);
+  }
+
+  // Many numbers at once: a row for each, the stronger its colour the farther it is from 0.
+  drawRows(paint, width, height) {
+    const rows = this.series.length, tall = height / rows, columns = Math.round(width - this.left);
+    Object.assign(paint, { font: "11px system-ui, sans-serif", textAlign: "right", textBaseline: "middle" });
+    this.series.forEach(({ values }, row) => {
+      let most = 1e-9;
+      for (const value of values) most = Math.max(most, Math.abs(value));
+      for (let column = 0; column < columns; column++) {
+        const value = values[Math.min(values.length - 1, Math.floor((column / columns) * values.length))];
+        paint.fillStyle = value < 0 ? this.below : this.above;
+        paint.globalAlpha = Math.abs(value) / most;
+        paint.fillRect(this.left + column, row * tall, 1, tall - (tall > 6 ? 1 : 0));
+      }
+      paint.globalAlpha = 1;
+      paint.fillStyle = colourOf("--quiet");
+      if (tall > 11 || row === 0 || row === rows - 1) paint.fillText(String(row), this.left - 5, (row + 0.5) * tall);
+    });
   }
 
   drawScale(paint, low, high, width) {
@@ -67,7 +91,7 @@ class Trace {
       paint.strokeStyle = colourOf("--line");
       paint.beginPath(); paint.moveTo(this.left, y); paint.lineTo(width, y); paint.stroke();
       paint.fillStyle = colourOf("--quiet");
-      paint.fillText(brief(level), this.left - 5, Math.max(7, y));
+      paint.fillText(brief(Math.abs(level) < 1e-3 * (high - low) ? 0 : level), this.left - 5, Math.max(7, y));
     }
   }
 
@@ -84,7 +108,7 @@ class Trace {
       paint.fill();
       paint.globalAlpha = 1;
     }
-    paint.lineWidth = this.series.length > 4 ? 1 : 1.6;
+    paint.lineWidth = 1.6;
     const cut = Math.min(values.length, dashedFrom);
     paint.beginPath(); line(0, cut, values); paint.stroke();
     if (cut < values.length) {
