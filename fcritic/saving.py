@@ -115,8 +115,7 @@ def load_policies(
     the task to find out its sizes.
     """
     if best:
-        learning = learning_of(config, spec or task_spec(config.task))
-        like = Best.like(config.agent, jax.eval_shape(learning.start, config.seed_numbers))
+        like = Best.like(config.agent, _shapes_of(config, spec))
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
         found = unflatten(like, groups["best"])
         return found.policies, found.normalizer, facts | {"best": found.to_json()}
@@ -128,10 +127,14 @@ def load_state(
     config: TrainConfig, directory: Path, spec: EnvSpec | None = None
 ) -> tuple[TrainState, dict[str, Any]]:
     """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
-    learning = learning_of(config, spec or task_spec(config.task))
-    like = without_replay(jax.eval_shape(learning.start, config.seed_numbers))
+    like = without_replay(_shapes_of(config, spec))
     groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
     return unflatten(like, groups["agent"]), facts
+
+
+def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
+    """A training's state without its numbers."""
+    return jax.eval_shape(learning_of(config, spec or task_spec(config.task)).start, config.seed_numbers)
 
 
 def ring_rows(rows: Float[Array, "seeds capacity envs width"], first: int, last: int) -> np.ndarray:

@@ -126,6 +126,11 @@ def test_exploration_builds_on_the_theory_alone():
         assert {unit(other) for other in reachable(module)} <= {"exploration", "theory", "errors"}, module
 
 
+def test_only_the_command_line_imports_the_viewers():
+    users = {unit(module) for module, found in OURS.items() if any(unit(each) == "viewers" for each in found)}
+    assert users == {"viewers", "cli"}
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 
@@ -134,6 +139,11 @@ def test_no_module_imports_itself_through_others():
     ("library", "allowed"),
     [
         ("matplotlib", {"fcritic.plots", "fcritic.theory.pictures"}),
+        (
+            "mujoco",
+            {"fcritic.envs.dmc", "fcritic.envs.gym", "fcritic.envs.gym_state"}
+            | {"fcritic.viewers.film", "fcritic.viewers.scene"},
+        ),
         ("ray", {"fcritic.experiments.cluster"}),
         ("torch", set()),
         ("pickle", set()),

@@ -93,6 +93,19 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     return 0
 
 
+def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Path]":
+    """A run to look at, its configuration and its newest checkpoint."""
+    from fcritic.run_config import config_of
+    from fcritic.runs import RunDirectory
+
+    run = RunDirectory.open_existing(directory)
+    config = config_of(run)
+    newest = run.latest_checkpoint()
+    if newest is None:
+        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    return run, config, newest
+
+
 @dataclasses.dataclass(frozen=True)
 class ResumeOptions:
     """Continues a run from its newest checkpoint."""
@@ -148,16 +161,10 @@ def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, An
     from fcritic import results
     from fcritic.errors import require_at_least
     from fcritic.evaluate import Evaluator
-    from fcritic.run_config import config_of
-    from fcritic.runs import RunDirectory
     from fcritic.saving import load_policies
 
     require_at_least(1, episodes=episodes)
-    run = RunDirectory.open_existing(directory)
-    config = config_of(run)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    run, config, newest = newest_of(directory)
     policies, normalizer, facts = load_policies(config, newest, best)
     evaluator = Evaluator(config, episodes)
     evaluations = evaluator.evaluate(policies, normalizer, "command")

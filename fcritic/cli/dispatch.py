@@ -16,6 +16,8 @@ COMMANDS = {
     "check": "what is wrong with an environment, before hours are spent on it",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
+    "replay": "an episode of each actor as one HTML file, in 3D in any browser",
+    "video": "an episode as an mp4 file, where this machine can draw",
     "experiment": "named sets of runs: train them, see how far they are, report",
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",

@@ -2,12 +2,15 @@
 
 import abc
 import functools
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fcritic.envs.units import Units
 from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    import mujoco
 
 EPISODE_LIMIT = 100_000
 """Actions after which an evaluation gives up: a task without an end cannot be evaluated by episodes."""
@@ -59,6 +62,10 @@ class AbstractEnv(abc.ABC):
     @abc.abstractmethod
     def restore(self, state: EnvState) -> None:
         """Continues exactly from a saved state, also in an environment built with another seed."""
+
+    def simulation(self) -> "tuple[mujoco.MjModel, mujoco.MjData] | None":
+        """MuJoCo's model and data as they are now, to look at, or None where the task is not made with MuJoCo."""
+        return None
 
     def close(self) -> None:  # noqa: B027 (most have nothing to free)
         """Frees what the environment holds outside Python's memory."""

@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.units import ActionRange, Units
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    import mujoco
 
 NEEDS_RENDERER = frozenset({"quadruped-escape"})
 """Tasks that cannot even be built without OpenGL: their terrain is uploaded to the graphics card."""
@@ -123,6 +127,10 @@ class DMCEnv(AbstractEnv):
         self._rng.set_state(_rng_state("rng", state))
         self._env._step_count = int(state["frame"])
         self._env._reset_next_step = bool(state["over"])
+
+    def simulation(self) -> "tuple[mujoco.MjModel, mujoco.MjData]":
+        """MuJoCo's model and data as they are now, to look at."""
+        return self._env.physics.model.ptr, self._env.physics.data.ptr
 
     def close(self) -> None:
         """Frees the physics."""

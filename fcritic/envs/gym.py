@@ -15,6 +15,7 @@ from fcritic.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import gymnasium
+    import mujoco
 
 ANSWER = ("observation", "reward", "terminated", "truncated", "info")
 """What a step returns."""
@@ -106,6 +107,18 @@ class GymEnv(AbstractEnv):
         if self._time_limit is not None:
             elapsed = int(state["elapsed"])
             self._time_limit._elapsed_steps = None if elapsed < 0 else elapsed
+
+    def simulation(self) -> "tuple[mujoco.MjModel, mujoco.MjData] | None":
+        """MuJoCo's model and data, where the unwrapped environment has them as `model` and `data`."""
+        import mujoco
+
+        model, data = (getattr(self._env.unwrapped, name, None) for name in ("model", "data"))
+        fits = isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData)
+        return (model, data) if fits else None
+
+    def picture(self) -> np.ndarray | None:
+        """What the environment's own `render` draws, (height, width, 3), if it was built to return pictures."""
+        return self._env.render()
 
     def close(self) -> None:
         """Closes the environment."""
