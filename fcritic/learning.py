@@ -130,7 +130,7 @@ def _reported(learning: Learning) -> tuple[Metrics, Metrics]:
     def one_update() -> tuple[Metrics, Metrics]:
         key = randomness.stream(0)
         shape = (agent.batches_per_iteration, agent.batch_size)
-        batches = replay.sample(replay.empty(spec, 1, 1), spec, shape, key)
+        batches = replay.sample(replay.empty(spec, 1, 1), spec, shape, key, agent.numbered)
         return update(agent, agent.init(spec, key), batches, key, agent.actor_due(0))[1]
 
     return jax.eval_shape(one_update)
@@ -201,7 +201,7 @@ def _learn(
         sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
         ring = replay.add(state.replay, row)
         shape = (agent.batches_per_iteration, agent.batch_size)
-        batches = replay.sample(ring, learning.spec, shape, sample_key)
+        batches = replay.sample(ring, learning.spec, shape, sample_key, agent.numbered)
         normalizer = state.normalizer
         if learning.normalize:
             normalizer = normalizer.update(batches.obs, learning.recency)

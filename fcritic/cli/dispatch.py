@@ -13,7 +13,7 @@ COMMANDS = {
     "resume": "continue a run, by default to its end",
     "evaluate": "run every actor of a run on fresh environments",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
-    "plot": "draw the learning curves of runs",
+    "plot": "draw the learning curves of runs, or what their agents did",
     "experiment": "named sets of runs: train them, see how far they are, report",
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",
