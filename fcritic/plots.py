@@ -64,7 +64,7 @@ def _picture(out: Path, tasks: set[str], label: str) -> Iterator[plt.Axes]:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame / 1000:g}k" if frame else "0")
+    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
     axes.legend(frameon=False, fontsize=9)
     _save(figure, out)
 

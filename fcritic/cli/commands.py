@@ -8,7 +8,7 @@ from pathlib import Path
 import shlex
 import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 

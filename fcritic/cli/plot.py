@@ -20,8 +20,8 @@ class PlotOptions:
     directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
     """Directories of runs."""
     what: What = "returns"
-    """The returns; how far actors differ; how far critics disagree; how many states were seen; when the first reward
-    was."""
+    """The returns; how far actors differ; how far critics disagree; how many states were seen; when the
+    first reward was."""
     out: str | None = None
     """Picture to write, .png, .svg or .pdf; without it curve.png (or WHAT.png) in the first directory."""
     json: bool = False

@@ -1,4 +1,4 @@
-"""Environments by name: DeepMind Control (``cheetah-run``), probes, hard exploration (``deepsea-10``), Gymnasium."""
+"""Environments by name: DeepMind Control (``cheetah-run``), probes, finite ones (``deepsea-10``), Gymnasium ids."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 """RiverSwim and DeepSea for agents with continuous actions; their models are those of `fcritic.exploration.tasks`.
 
-The action is a probability: a in [-1, 1] takes action 1 of the model with probability (1 + a) / 2. In RiverSwim action
-1 goes right. In DeepSea which of the two goes right is drawn for each cell, as in the standard task, so that no
-constant action finds the treasure. A state is seen as a one-hot vector.
+The action is a probability: a in [-1, 1] takes action 1 of the model with probability (1 + a) / 2. In RiverSwim
+action 1 goes right. In DeepSea which of the two goes right is drawn for each cell, as in the standard task, so that
+no constant action finds the treasure. A state is seen as a one-hot vector.
 """
 
 import functools

@@ -14,8 +14,8 @@ REACH = 0.1
 class TrapEnv(AbstractEnv):
     """The position s in [0, 1] begins at 0; an action a moves it by a / 10; below 0 the task ends with reward 1.
 
-    Any action below zero solves it at once. An actor without noise whose first action is above zero sees no reward, so
-    its critic learns that nothing is worth anything, and no gradient leads it back. The best value at s is
+    Any action below zero solves it at once. An actor without noise whose first action is above zero sees no reward,
+    so its critic learns that nothing is worth anything, and no gradient leads it back. The best value at s is
     discount^n, where n = floor(10 s) is the number of full steps before the one that crosses 0.
     """
 
