@@ -1,6 +1,7 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
 import dataclasses
+import math
 import re
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -33,8 +34,9 @@ class TrainConfig:
     recipe: str = "fac"
     """fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+) or an ablation; sets what follows."""
     task: str = "cartpole-swingup"
-    """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), a probe, or your own code
-    (module:factory or path/to/file.py:factory)."""
+    """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), your own code (module:factory or
+    path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (other sizes by
+    their number), deepsea-10-stochastic, trap."""
     envs: int = 1
     """Parallel environments per seed."""
     steps: int = 1_000_000
@@ -59,6 +61,8 @@ class TrainConfig:
     """Frames between evaluations of every actor on fresh environments."""
     eval_episodes: int = 1
     """Episodes per actor in each of these evaluations."""
+    first_reward_above: float = 0.0
+    """A reward above this counts as found; the frame of the first one is logged. Changes nothing in training."""
     log_every: int = 1_000
     """Frames between rows of losses."""
     save_every: int = 50_000
@@ -84,6 +88,8 @@ class TrainConfig:
         amounts = "warmup seed value_limit env_processes"
         require_at_least(0, **{name: getattr(self, name) for name in amounts.split()})
         require_at_least(0.1, env_timeout=self.env_timeout)
+        if not math.isfinite(self.first_reward_above):
+            raise UsageError(f"--first-reward-above must be a finite number, not {self.first_reward_above}")
         _require_buildable(self)
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")

@@ -198,7 +198,7 @@ def _learn(
         sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
         ring = replay.add(state.replay, row)
         shape = (agent.batches_per_iteration, agent.batch_size)
-        batches = replay.sample(ring, learning.spec, shape, sample_key)
+        batches = replay.sample(ring, learning.spec, shape, sample_key, agent.numbered)
         normalizer = state.normalizer
         if learning.normalize:
             normalizer = normalizer.update(batches.obs, learning.recency)

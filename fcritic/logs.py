@@ -20,6 +20,9 @@ from fcritic.errors import UsageError, cannot_write
 ROW_KEYS = ("seed", "env_steps", "kind")
 """What every row has, in the order in which it is written."""
 
+FIRST_REWARD = "first_reward"
+"""The kind of the one row that tells when a seed first saw a reward."""
+
 
 class Sink(Protocol):
     """Anything that rows can be written to."""
@@ -89,6 +92,17 @@ class JSONLog:
             _cut(self._file, position)
         except OSError as error:
             raise cannot_write("metrics", self.path, error) from error
+
+    def seeds_with(self, kind: str) -> set[int]:
+        """Seeds that have a row of this kind; lines that are no rows are passed over."""
+        marker, found = json.dumps(kind).encode(), set()
+        with self.path.open("rb") as file:
+            for line in file:
+                if marker in line:  # few are, and only these are parsed
+                    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                        row = json.loads(line)
+                        found |= {int(row["seed"])} if row["kind"] == kind else set()
+        return found
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

@@ -1,5 +1,7 @@
 """Figures. matplotlib is imported nowhere else."""
 
+from collections.abc import Iterator
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from matplotlib import pyplot as plt
 import numpy as np
 
 from fcritic.errors import UsageError, cannot_write
-from fcritic.results import Curves
+from fcritic.results import Behaviour, Curves
 
 if TYPE_CHECKING:
     from fcritic.experiments.gather import Panel
@@ -19,23 +21,72 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 
 
+LABELS = {
+    "diversity": "mean distance between the actions of two actors",
+    "disagreement": "deviation between the critics' values of a policy",
+    "coverage": "cells of observations in the replay",
+    "first-reward": "share of seeds that have seen a reward",
+}
+"""What the vertical axis of each picture of behaviour shows."""
+
+
 def learning_curves(runs: list[Curves], out: Path) -> None:
     """Evaluation return against frames: one thin line per seed, one strong line for their mean."""
+    with _picture(out, {run.task for run in runs}, "episode return") as axes:
+        for index, run in enumerate(runs):
+            _draw(axes, run, f"C{index}")
+
+
+def behaviour_curves(runs: list[Behaviour], what: str, out: Path) -> None:
+    """One measure of what the agents do against frames; of first rewards, the share of seeds that had one."""
+    with _picture(out, {run.task for run in runs}, LABELS[what]) as axes:
+        for index, run in enumerate(runs):
+            if what == "first-reward":
+                _draw_first_rewards(axes, run, f"C{index}")
+            else:
+                _draw_measure(axes, run, what, f"C{index}")
+
+
+@contextlib.contextmanager
+def _picture(out: Path, tasks: set[str], label: str) -> Iterator[plt.Axes]:
+    """Axes over frames in a picture that is written to `out` at the end."""
     if out.suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for index, run in enumerate(runs):
-        _draw(axes, run, f"C{index}")
+    try:
+        yield axes
+    except UsageError:
+        plt.close(figure)
+        raise
     axes.set_xlabel("environment frames, summed over environments")
-    axes.set_ylabel("episode return")
-    tasks = sorted({run.task for run in runs})
-    axes.set_title(", ".join(tasks))
+    axes.set_ylabel(label)
+    axes.set_title(", ".join(sorted(tasks)))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame / 1000:g}k" if frame else "0")
+    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
     axes.legend(frameon=False, fontsize=9)
     _save(figure, out)
+
+
+def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> None:
+    seeds = run.measures[what]
+    if not seeds:
+        reason = "one actor alone has no diversity" if what == "diversity" else "train it further"
+        raise UsageError(f"{run.name} has no row with {what}; {reason}")
+    for frames, values in seeds.values():
+        axes.plot(frames, values, color=colour, alpha=0.3, linewidth=1)
+    label = run.name + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
+    axes.plot(*_mean(seeds), "o-", color=colour, linewidth=2.2, markersize=3, label=label)
+
+
+def _draw_first_rewards(axes: plt.Axes, run: Behaviour, colour: str) -> None:
+    found = sorted(frame for frame in run.first_reward.values() if frame is not None)
+    count = len(run.first_reward)
+    steps = [0, *found, run.frames]
+    shares = [number / max(count, 1) for number in [*range(len(found) + 1), len(found)]]
+    axes.step(steps, shares, where="post", color=colour, linewidth=2, label=f"{run.name}: {len(found)} of {count}")
+    axes.set_ylim(-0.03, 1.05)
 
 
 def _save(figure: plt.Figure, out: Path) -> None:

@@ -9,7 +9,7 @@ from fcritic.console import TrainingConsole
 from fcritic.envs import Episode, Fault
 from fcritic.errors import CannotWrite
 from fcritic.evaluate import Evaluation
-from fcritic.logs import JSONLog, TensorBoardLog
+from fcritic.logs import FIRST_REWARD, JSONLog, TensorBoardLog
 from fcritic.runs import RunDirectory
 from fcritic.types import Metrics
 
@@ -22,10 +22,13 @@ class Reporter:
         self.log = JSONLog(run.metrics_path)
         self._events: TensorBoardLog | None = TensorBoardLog(run.path / "tensorboard")
         self._warned = ""
+        self._unrewarded = set(range(config.seeds))  # by index
 
     def resume(self, position: int, frame: int | None) -> None:
         """Continues where a checkpoint was taken, or begins: rows that were written after it are taken back."""
         self.log.truncate(position)
+        found = self.log.seeds_with(FIRST_REWARD)
+        self._unrewarded = {index for index, seed in enumerate(self._config.seed_numbers) if seed not in found}
         if self._events is not None:
             self._events.close()
             self._events = TensorBoardLog(self._run.path / "tensorboard", frame)
@@ -35,6 +38,21 @@ class Reporter:
         told = lambda e: {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps}
         self.write(frame, "episode", [(e.seed_index, told(e)) for e in episodes])
         self.console.update(frame, rollout=float(np.mean([e.total_reward for e in episodes])))
+
+    def rewards(self, frame: int, rewards: np.ndarray) -> None:
+        """A row for each seed that has just seen its first reward; costs next to nothing once all have."""
+        if not self._unrewarded:
+            return
+        largest = rewards.max(axis=1)
+        found = [index for index in sorted(self._unrewarded) if largest[index] > self._config.first_reward_above]
+        if found:
+            self._unrewarded -= set(found)
+            self.write(frame, FIRST_REWARD, [(index, {"reward": float(largest[index])}) for index in found])
+
+    def behaviour(self, frame: int, rows: list[dict[str, Any]]) -> None:
+        """One row per seed with what its actors and critics do."""
+        if rows:
+            self.write(frame, "behaviour", list(enumerate(rows)))
 
     def faults(self, frame: int, faults: list[Fault]) -> None:
         """One row and one line for each fault of an environment that was skipped."""

@@ -1,12 +1,13 @@
 """Runs as numbers: curves, summaries, reports. Reads metrics only, never agents."""
 
+from collections.abc import Callable
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fcritic.errors import UsageError
-from fcritic.logs import read_rows
+from fcritic.logs import FIRST_REWARD, read_rows
 from fcritic.runs import RunDirectory
 
 if TYPE_CHECKING:
@@ -32,22 +33,76 @@ class Curves:
         return dataclasses.asdict(self)
 
 
+@dataclasses.dataclass(frozen=True)
+class Behaviour:
+    """What the agents of a run did, seed by seed."""
+
+    name: str
+    task: str
+    measures: dict[str, dict[int, tuple[list[int], list[float]]]]
+    """(frames, values) per seed, by the name of the measure; one that an agent does not have is empty."""
+    first_reward: dict[int, int | None]
+    """The frame of each seed's first reward; None where it has seen none."""
+    frames: int
+    """The last frame that was told of."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return dataclasses.asdict(self)
+
+
+MEASURES = ("diversity", "disagreement", "coverage")
+"""What rows of behaviour hold of each seed."""
+
+
 def curves(run: RunDirectory) -> Curves:
     """The curves of a run, from its metrics."""
+    series = {"mean_actor": {}, "best_actor": {}, "rollout": {}}
+
+    def take(row: dict) -> None:
+        if row["kind"] == "evaluation":
+            _append(series["mean_actor"], row, "mean_actor")
+            _append(series["best_actor"], row, "best_actor")
+        elif row["kind"] == "episode":
+            _append(series["rollout"], row, "return")
+
+    _for_each_row(run, take)
+    return Curves(*_name_and_task(run), **series)
+
+
+def behaviour(run: RunDirectory) -> Behaviour:
+    """What the agents of a run did, from its metrics."""
+    measures: dict[str, dict] = {name: {} for name in MEASURES}
+    rewarded: dict[int, int | None] = {}
+    frames = [0]
+
+    def take(row: dict) -> None:
+        seed, frame = int(row["seed"]), int(row["env_steps"])
+        frames.append(frame)
+        rewarded.setdefault(seed, None)
+        if row["kind"] == FIRST_REWARD:
+            rewarded[seed] = frame
+        elif row["kind"] == "behaviour":
+            for name in row.keys() & measures.keys():
+                _append(measures[name], row, name)
+
+    _for_each_row(run, take)
+    return Behaviour(*_name_and_task(run), measures, rewarded, max(frames))
+
+
+def _for_each_row(run: RunDirectory, take: Callable[[dict], None]) -> None:
     if not run.metrics_path.is_file():
         raise UsageError(f"{run.path} has no metrics yet; train it first")
-    series = {"mean_actor": {}, "best_actor": {}, "rollout": {}}
     for number, row in enumerate(read_rows(run.metrics_path), start=1):
         try:
-            if row["kind"] == "evaluation":
-                _append(series["mean_actor"], row, "mean_actor")
-                _append(series["best_actor"], row, "best_actor")
-            elif row["kind"] == "episode":
-                _append(series["rollout"], row, "return")
+            take(row)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{run.metrics_path} line {number} was edited; repair or remove it") from error
+
+
+def _name_and_task(run: RunDirectory) -> tuple[str, str]:
     recipe, task = (str(run.config.get(name, "unknown")) for name in ("recipe", "task"))
-    return Curves(f"{recipe} ({run.path.name})", task, **series)
+    return f"{recipe} ({run.path.name})", task
 
 
 def _append(series: dict[int, tuple[list, list]], row: dict, name: str) -> None:

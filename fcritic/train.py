@@ -7,6 +7,7 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.backend import prepare
+from fcritic.behaviour import behaviour
 from fcritic.best import Best
 from fcritic.checkpoints import Checkpoints
 from fcritic.config import TrainConfig
@@ -143,6 +144,7 @@ class Training:
             )
         self.pending, episodes = vector.step(self._finite(np.asarray(actions)))
         self.progress.iteration += 1
+        self.reporter.rewards(self.frame, self.pending.reward)
         if episodes:
             self.reporter.episodes(self.frame, episodes)
         self.reporter.faults(self.frame, vector.take_faults())
@@ -187,6 +189,7 @@ class Training:
         scores = np.array([result.mean_actor for result in results])
         self.best = self.best.improved(policies, self.state.normalizer, scores, self.frame)
         self.reporter.evaluation(self.frame, results)
+        self.reporter.behaviour(self.frame, behaviour(self.learning, self.state, self.frame))
         self.reporter.faults(self.frame, self.evaluator.take_faults())
 
     def save(self) -> None:

@@ -21,7 +21,7 @@ from fcritic.run_config import config_of
 from fcritic.runs import RunDirectory
 from fcritic.saving import load_policies, load_state
 from fcritic.types import EnvSpec
-from fcritic.valuation import Critics, Sight
+from fcritic.valuation import Critics, Sight, critics_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class TrainedAgent:
     policies: Any
     """The actors, stacked along a leading axis."""
     critics: Critics
-    """The online critics, stacked; a shared encoder has no leading axis."""
+    """The online critics, stacked, with their priors; a shared encoder has no leading axis."""
     normalizer: Normalizer
     """What the policies see observations through; of no effect where `config.normalize` is off."""
     critic_normalizer: Normalizer
@@ -221,7 +221,7 @@ def load(
     if best:
         policies, normalizer = map(of_seed, load_policies(config, newest, best=True, spec=spec)[:2])
     frame = int(newest.name.removeprefix("step-"))
-    networks = (policies, learned.critics.params, normalizer, seen)
+    networks = (policies, critics_of(learned), normalizer, seen)
     agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path)
     agent.policy(actor)  # refuses one that is not there
     return dataclasses.replace(agent, actor=actor or 0)

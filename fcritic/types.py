@@ -38,6 +38,8 @@ class Transition(NamedTuple):
     reward: "Shaped[Array | np.ndarray, '*axes']"
     discount: "Shaped[Array | np.ndarray, '*axes']"
     next_obs: "Shaped[Array | np.ndarray, '*axes obs']"
+    number: "Shaped[Array, '*axes'] | None" = None
+    """Which transition of its run it is, counted from 0; told by the replay where an agent asks for it."""
 
 
 @dataclasses.dataclass(frozen=True)

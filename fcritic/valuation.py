@@ -13,9 +13,34 @@ from fcritic.agents import critic_ensemble
 from fcritic.agents.losses import encode_all, weigh_gradient
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, StateActionCritic
 from fcritic.networks.policies import Policy
+from fcritic.networks.priors import Prior
 from fcritic.replay import Normalizer
 
-Critics = FunctionalCritic | StateActionCritic
+
+class Primed(eqx.Module):
+    """Functional critics, each with the prior that is added to it."""
+
+    critics: FunctionalCritic
+    priors: Prior
+
+    @property
+    def encoder(self) -> Any:
+        """The critics' encoder."""
+        return self.critics.encoder
+
+    @property
+    def head(self) -> Any:
+        """The critics' heads."""
+        return self.critics.head
+
+
+Critics = FunctionalCritic | StateActionCritic | Primed
+
+
+def critics_of(state: Any) -> Critics:
+    """The online critics of one seed's agent, with their priors where they have some."""
+    critics, priors = state.critics.params, getattr(state, "priors", None)
+    return critics if priors is None else Primed(critics, priors)
 
 
 class Sight(eqx.Module):
@@ -80,7 +105,10 @@ def values(
     if isinstance(critics, StateActionCritic):
         return critic_ensemble.values(critics, seen, act)
     codes = _codes(critics, weigh_gradient(policy, second_term))
-    return vmap(lambda head, code: vmap(lambda o, a: head(code, o, a))(seen, act))(critics.head, codes)
+    found = vmap(lambda head, code: vmap(lambda o, a: head(code, o, a))(seen, act))(critics.head, codes)
+    return (
+        found + vmap(lambda prior: prior.over(seen, act))(critics.priors) if isinstance(critics, Primed) else found
+    )
 
 
 @eqx.filter_jit
@@ -101,9 +129,9 @@ def gradient(
     return eqx.filter_grad(objective)(policy)
 
 
-def _codes(critics: FunctionalCritic, policy: Policy) -> Float[Array, "critics code"]:
+def _codes(critics: FunctionalCritic | Primed, policy: Policy) -> Float[Array, "critics code"]:
     """The code of one policy by every critic."""
     if isinstance(critics.encoder, BlindEncoder):
         return jnp.zeros((ensembles.size(critics.head), 0))
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], policy)
-    return encode_all(critics, one, critics.encoder.config.shared)[:, 0]
+    return encode_all(FunctionalCritic(critics.encoder, critics.head), one, critics.encoder.config.shared)[:, 0]

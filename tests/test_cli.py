@@ -123,7 +123,9 @@ def test_every_row_says_whose_it_is(trained):
     assert frames == {"train": {200, 300, 400}, "evaluation": {200, 400}}
     episodes = [row for row in rows if row["kind"] == "episode"]
     assert len(episodes) == 2 * 400 and all(row["length"] == 1 for row in episodes)  # one frame, one episode
-    assert {(row["seed"], row["kind"]) for row in rows} == {(s, k) for s in (5, 6) for k in ("episode", *frames)}
+    assert {(row["seed"], row["kind"]) for row in rows} == {
+        (s, k) for s in (5, 6) for k in ("episode", "behaviour", "first_reward", *frames)
+    }
 
 
 def test_evaluate_keeps_three_figures_apart(trained, capsys):

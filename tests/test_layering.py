@@ -103,10 +103,16 @@ def test_imports_follow_the_data(level: int):
             assert not found & beside, f"{module} imports {found & beside}, which stand beside it"
 
 
+MODELS = "fcritic.exploration.tasks"
+"""The exact models of the finite tasks, which are environments too."""
+
+
 @pytest.mark.parametrize("name", ["envs", "replay"])
 def test_environments_and_replay_know_only_the_types(name: str):
     for module in in_unit(name):
-        assert {unit(other) for other in OURS[module]} <= {name, "types", "errors"}, module
+        models = {MODELS} if module == "fcritic.envs.finite" else set()
+        assert {unit(other) for other in OURS[module] - models} <= {name, "types", "errors"}, module
+    assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
 
 
 @pytest.mark.parametrize("name", ["results", "plots"])
@@ -122,8 +128,12 @@ def test_the_theory_stands_alone():
 
 
 def test_exploration_builds_on_the_theory_alone():
-    for module in in_unit("exploration"):
+    """But for the experiment that trains deep agents, which nothing else of it imports."""
+    deep = {"fcritic.exploration.experiments.sparse", "fcritic.exploration.experiments.sparse_runs"}
+    for module in set(in_unit("exploration")) - deep:
         assert {unit(other) for other in reachable(module)} <= {"exploration", "theory", "errors"}, module
+    for module in deep:
+        assert "cli" not in {unit(other) for other in reachable(module)}
 
 
 def test_only_the_command_line_imports_the_viewers():

@@ -121,6 +121,13 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """The policies to evaluate, stacked along a leading axis `actors`."""
 
     @abc.abstractmethod
+    def disagreement(self, state: State, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
+        """How far the critics differ about each policy that is evaluated.
+
+        The deviation over critics of Q(pi, s, pi(s)), averaged over states, which are as the networks see them.
+        """
+
+    @abc.abstractmethod
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """The sizes and numbers that a paper's table would list, under plain names."""
 
@@ -131,6 +138,11 @@ class AbstractAgent(abc.ABC, Generic[State]):
     def cheaper(self) -> "dict[str, AbstractAgent]":
         """Variants that cost less, by the options that make them."""
         return {}
+
+    @property
+    def numbered(self) -> bool:
+        """Whether `critic_step` needs to know which transition is which."""
+        return False
 
     @property
     def batches_per_iteration(self) -> int:

@@ -141,6 +141,11 @@ class CriticEnsembleAgent(AbstractAgent[State]):
         """The one actor, as a stack of one; called without noise it is deterministic."""
         return jax.tree.map(lambda leaf: leaf[None], state.actor.params)
 
+    def disagreement(self, state: Any, obs: Float[Array, "batch obs"]) -> Float[Array, " 1"]:
+        """At the action that the one actor takes without noise."""
+        found = values(state.critics.params, obs, vmap(state.actor.params)(obs))
+        return found.std(axis=0).mean(keepdims=True)
+
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Every field, and what is the same for all."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -7,24 +7,29 @@ import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
 import optax
 
 from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, Learner
-from fcritic.agents.functional_critics import begin_critics
-from fcritic.agents.losses import actor_loss, functional_critic_loss
+from fcritic.agents.facts import parts_of, table_of
+from fcritic.agents.functional_critics import begin_critics, begin_priors
+from fcritic.agents.losses import functional_critic_loss, own_values
+from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam
+from fcritic.agents.pairing import Pairing, actor_gradients, permuted
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision
+from fcritic.networks.priors import Prior
 from fcritic.types import EnvSpec, Metrics, Transition
 
-Pairing = Literal["fixed", "permuted", "mean"]
 ActorStates = Literal["current", "both"]
+
+_PRIOR_STREAM, _MASK_STREAM = 2**31, 2**31 + 1  # far from 0, 1, 2, which the first parameters use
 
 
 class FACState(eqx.Module):
@@ -38,6 +43,10 @@ class FACState(eqx.Module):
     """The delayed heads, xi'_sa and xi'_joint."""
     slow_actors: DeterministicPolicy | None
     """A slow average of each actor, where `path` neighbours are drawn from it."""
+    priors: Prior | None = None
+    """What is added to each critic and its target and never changes."""
+    mask_key: UInt32[Array, "2"] | None = None
+    """From which the bootstrap masks are computed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +96,20 @@ class FAC(AbstractAgent[FACState]):
     """Rate of the slow average that `path` neighbours start from."""
     per_step_actor: bool = False
     """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
+    prior_scale: float = 0.0
+    """beta: a fixed random function of deviation about beta, added to each critic and its target (paper: none)."""
+    mask_probability: float = 1.0
+    """Share of the transitions that a critic learns from, drawn for each pair of the two once (paper: all)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, members=self.members, state_action_code=self.state_action_code)
         for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
             require_at_least(1, **{name: min(getattr(self, name), default=1)})
-        require_at_least(0, learning_rate=self.learning_rate, encoder_learning_rate=self._encoder_rate)
+        require_at_least(0, learning_rate=self.learning_rate, encoder_learning_rate=self.encoder_rate)
+        require_at_least(0, prior_scale=self.prior_scale)
+        if not 0 < self.mask_probability <= 1:
+            raise UsageError(f"--mask-probability must be in (0, 1], not {self.mask_probability:g}")
         if not self.functional and (self.pairing, self.neighbours) != ("fixed", "none"):
             raise UsageError("plain critics know only their own actor; leave --pairing and --neighbours alone")
         if not 0 <= self.tau <= 1:
@@ -118,6 +134,8 @@ class FAC(AbstractAgent[FACState]):
             Learner.start(critics, self._critic_optimiser()),
             critics.head,
             policies if self.neighbours == "path" else None,
+            begin_priors(self, spec, jax.random.fold_in(key, _PRIOR_STREAM)) if self.prior_scale else None,
+            jax.random.key_data(jax.random.fold_in(key, _MASK_STREAM)) if self.numbered else None,
         )
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> Int[Array, ""]:
@@ -144,11 +162,15 @@ class FAC(AbstractAgent[FACState]):
         if self.neighbours != "none":
             extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
-        dtype = self.compute_dtype
+        dtype, priors, weights = self.compute_dtype, self._priors(state), None
+        if self.numbered:
+            weights = mask_weights(state.mask_key, batch.number, self.members, self.mask_probability)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
-            lowered, targets = critics.lowered(dtype), state.targets.lowered(dtype)
-            return functional_critic_loss(lowered, targets, policies, batch, self.discount, self._shared_encoder)
+            sides = critics.lowered(dtype), state.targets.lowered(dtype)
+            return functional_critic_loss(
+                *sides, policies, batch, self.discount, self.shared_encoder, priors, weights
+            )
 
         grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
         critics = state.critics.apply(grads, self._critic_optimiser())
@@ -156,61 +178,34 @@ class FAC(AbstractAgent[FACState]):
         slow = state.slow_actors
         if slow is not None:
             slow = ensembles.polyak(slow, state.actors.params, self.neighbour_rate)
-        return FACState(state.actors, critics, targets, slow), metrics
+        return dataclasses.replace(state, critics=critics, targets=targets, slow_actors=slow), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
         policies, critics = state.actors.params, state.critics.params.lowered(self.compute_dtype)
+        priors = self._priors(state)
         if self.pairing == "permuted":
-            order = jax.random.permutation(key, self.members)
-            encoder = critics.encoder if self._shared_encoder else ensembles.member(critics.encoder, order)
-            critics = FunctionalCritic(encoder, ensembles.member(critics.head, order))
-
-        encoder_axis = None if self._shared_encoder else 0
+            critics, priors = permuted(critics, priors, self.shared_encoder, key)
         obs = jnp.concatenate([batch.obs, batch.next_obs]) if self.actor_states == "both" else batch.obs
-
-        def loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
-            return actor_loss(policy, FunctionalCritic(encoder, head), obs, self.second_term)
-
-        def mean_loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead) -> Float[Array, ""]:
-            return vmap(loss, in_axes=(None, encoder_axis, 0))(policy, encoder, head).mean()
-
-        one, axes = (mean_loss, (0, None, None)) if self.pairing == "mean" else (loss, (0, encoder_axis, 0))
-        losses, grads = vmap(jax.value_and_grad(one), in_axes=axes)(policies, critics.encoder, critics.head)
+        losses, grads = actor_gradients(
+            policies, critics, priors, obs, self.second_term, self.shared_encoder, self.pairing == "mean"
+        )
         actors = state.actors.apply(grads, self._actor_optimiser())
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
         return eqx.tree_at(lambda s: s.actors, state, actors), metrics
 
+    def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
+        """Over all critics, also those of other actors."""
+        found = own_values(state.critics.params, state.actors.params, obs, self.shared_encoder, state.priors)
+        return found.std(axis=0).mean(axis=-1)
+
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Every row of Table `tab:hyperparams`, and what the text adds to it."""
-        names = (
-            "learning_rate batch_size discount tau critic_steps cycles actor_hidden state_action_hidden "
-            "state_action_code joint_hidden layer_norm functional second_term pairing neighbours"
-        )
-        return {
-            "critics": self.members,
-            "actors": self.members,
-            "optimizer": "adam",
-            "activation": "relu",
-            "encoder_learning_rate": self._encoder_rate,
-            **{name: getattr(self, name) for name in names.split()},
-            **(self.encoder.describe((*self.actor_hidden, spec.act_dim)) if self.functional else {}),
-        }
+        return table_of(self, spec)
 
     def parts(self, state: FACState) -> dict[str, Any]:
-        """One member of each part, and all that is trained."""
-        one = lambda tree: jax.eval_shape(lambda t: ensembles.member(t, 0), tree)
-        critics = state.critics.params
-        encoder = critics.encoder if self._shared_encoder else one(critics.encoder)
-        return {
-            "one_actor": one(state.actors.params),
-            "one_actor_encoder": encoder,
-            "one_state_action_encoder": one(critics.head.state_action),
-            "one_joint_encoder": one(critics.head.joint),
-            "all_actors": state.actors.params,
-            "all_critics": critics,
-            "all_targets": state.targets,
-        }
+        """One member of each part, and all that is trained; priors, where there are some, are not."""
+        return parts_of(self, state)
 
     def cheaper(self) -> dict[str, "FAC"]:
         """Variants that cost less, by the options that make them."""
@@ -223,16 +218,26 @@ class FAC(AbstractAgent[FACState]):
         return variants
 
     @property
-    def _encoder_rate(self) -> float:
+    def numbered(self) -> bool:
+        """Masks are computed from the numbers of transitions."""
+        return self.mask_probability < 1
+
+    @property
+    def encoder_rate(self) -> float:
+        """The step of Adam for the encoder."""
         return self.learning_rate if self.encoder_learning_rate is None else self.encoder_learning_rate
 
     @property
-    def _shared_encoder(self) -> bool:
+    def shared_encoder(self) -> bool:
         """Whether the critics' encoder has no axis of members."""
         return self.functional and self.encoder.shared
+
+    def _priors(self, state: FACState) -> Prior | None:
+        """In the type in which the critics compute."""
+        return None if state.priors is None else state.priors.lowered(self.compute_dtype)
 
     def _actor_optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate, eps=self.adam_epsilon)
 
     def _critic_optimiser(self) -> optax.GradientTransformation:
-        return critic_adam(self.learning_rate, self._encoder_rate, self.adam_epsilon)
+        return critic_adam(self.learning_rate, self.encoder_rate, self.adam_epsilon)

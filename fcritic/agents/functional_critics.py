@@ -7,6 +7,7 @@ from jaxtyping import PRNGKeyArray
 from fcritic import ensembles
 from fcritic.networks.actor_encoder import ActorEncoder
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
+from fcritic.networks.priors import Prior
 from fcritic.types import EnvSpec
 
 if TYPE_CHECKING:
@@ -19,6 +20,21 @@ def begin_critics(
     """n heads, and one encoder for each or one for all."""
     heads = ensembles.stack(lambda key: _head(agent, spec, key), agent.members, head_key)
     return FunctionalCritic(_encoder(agent, spec, encoder_key), heads)
+
+
+def begin_priors(agent: "FAC", spec: EnvSpec, key: PRNGKeyArray) -> Prior:
+    """A prior for each critic, of the size of its head."""
+    make = lambda k: Prior(
+        spec.obs_dim,
+        spec.act_dim,
+        agent.state_action_code,
+        state_action_hidden=agent.state_action_hidden,
+        joint_hidden=agent.joint_hidden,
+        layer_norm=agent.layer_norm,
+        scale=agent.prior_scale,
+        key=k,
+    )
+    return ensembles.stack(make, agent.members, key)
 
 
 def _encoder(agent: "FAC", spec: EnvSpec, key: PRNGKeyArray) -> ActorEncoder | BlindEncoder:

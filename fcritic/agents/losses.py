@@ -11,6 +11,7 @@ from fcritic import ensembles
 from fcritic.networks import product
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
+from fcritic.networks.priors import Prior
 from fcritic.types import Metrics, Transition
 
 Head = Callable[[Array, Array, Array], Array]
@@ -37,14 +38,17 @@ def td_target(
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
     discount: float,
+    prior: Prior | None = None,
 ) -> Float[Array, "actors batch"]:
-    """y = r + gamma Q_tar(pi, s', pi(s')), eq. `eq:func_td_target`.
+    """y = r + gamma Q_tar(pi, s', pi(s')), eq. `eq:func_td_target`; a critic with a prior has it in its target too.
 
     The paper prints no termination; here gamma is multiplied with the stored discount, which is 0 where the
     task ended. The code is the online encoder's and passes no gradient, eq. `eq:tar_func_q_nn`.
     """
     next_values = product.target_values if product.fits(target, batch.next_obs) else values
     next_value = next_values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
+    if prior is not None:
+        next_value = next_value + prior.over(batch.next_obs, next_act)
     return jax.lax.stop_gradient(batch.reward[None] + discount * batch.discount[None] * next_value)
 
 
@@ -55,11 +59,23 @@ def critic_loss(
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
     discount: float,
+    prior: Prior | None = None,
+    weights: Float[Array, " batch"] | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The squared TD error of one critic, eq. `eq:func_q_loss`, averaged over policies and batch."""
-    goal = td_target(target, codes, next_act, batch, discount)
-    error = product.squared_error if product.fits(head, batch.obs) else squared_error
-    loss, value = error(head, codes, batch.obs, batch.act, goal)
+    """The squared TD error of one critic, eq. `eq:func_q_loss`, averaged over policies and batch.
+
+    With a prior the critic is `head` + prior, so the head learns what the prior leaves of the target. `weights` are
+    those of a bootstrap mask.
+    """
+    goal = td_target(target, codes, next_act, batch, discount, prior)
+    added = None if prior is None else jnp.broadcast_to(prior.over(batch.obs, batch.act), goal.shape)
+    rest = goal if added is None else goal - added
+    if weights is None:
+        error = product.squared_error if product.fits(head, batch.obs) else squared_error
+        loss, value = error(head, codes, batch.obs, batch.act, rest)
+    else:
+        loss, value = squared_error(head, codes, batch.obs, batch.act, rest, weights)
+    value = value if added is None else value + added
     return loss, {"critic_loss": loss, "critic_value": value.mean(), "target_value": goal.mean()}
 
 
@@ -69,10 +85,12 @@ def squared_error(
     obs: Float[Array, "batch obs"],
     act: Float[Array, "batch act"],
     goal: Float[Array, "actors batch"],
+    weights: Float[Array, " batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, "actors batch"]]:
-    """The mean of (Q(pi, s, a) - y)^2 over the product, and the values."""
+    """The mean of (Q(pi, s, a) - y)^2 over the product, weighted by transition where asked, and the values."""
     value = values(head, codes, obs, act)
-    return jnp.mean((goal - value) ** 2), value
+    error = (goal - value) ** 2
+    return jnp.mean(error if weights is None else weights[None] * error), value
 
 
 def encode_all(
@@ -92,6 +110,8 @@ def functional_critic_loss(
     batch: Transition,
     discount: float,
     shared_encoder: bool,
+    priors: Prior | None = None,
+    weights: Float[Array, "critics batch"] | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
     """The sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
 
@@ -104,10 +124,27 @@ def functional_critic_loss(
         codes, next_act, act_axis = jnp.zeros((members, 1, 0)), next_act[:members, None], 0
     else:
         codes, act_axis = encode_all(critics, policies, shared_encoder), None
-    per_critic = vmap(critic_loss, in_axes=(0, 0, 0, act_axis, None, None))
-    losses, metrics = per_critic(critics.head, targets, codes, next_act, batch, discount)
+    per_critic = vmap(critic_loss, in_axes=(0, 0, 0, act_axis, None, None, 0, 0))
+    losses, metrics = per_critic(critics.head, targets, codes, next_act, batch, discount, priors, weights)
     metrics["critic_spread"] = metrics["critic_value"].std()
     return losses.sum(), {name: value.mean() for name, value in metrics.items()}
+
+
+def own_values(
+    critics: FunctionalCritic,
+    policies: Policy,
+    obs: Float[Array, "batch obs"],
+    shared_encoder: bool,
+    priors: Prior | None = None,
+) -> Float[Array, "critics actors batch"]:
+    """Q_i(pi_j, s_b, pi_j(s_b)): what every critic expects of every policy that acts by itself."""
+    act = vmap(lambda policy: vmap(policy)(obs))(policies)
+    if isinstance(critics.encoder, BlindEncoder):
+        codes = jnp.zeros((ensembles.size(critics.head), ensembles.size(policies), 0))
+    else:
+        codes = encode_all(critics, policies, shared_encoder)
+    found = vmap(values, in_axes=(0, 0, None, None))(critics.head, codes, obs, act)
+    return found if priors is None else found + vmap(lambda prior: prior.over(obs, act))(priors)
 
 
 def weigh_gradient(tree, weight: float):
@@ -120,12 +157,20 @@ def weigh_gradient(tree, weight: float):
 
 
 def actor_loss(
-    policy: Policy, critic: FunctionalCritic, obs: Float[Array, "batch obs"], second_term: float
+    policy: Policy,
+    critic: FunctionalCritic,
+    obs: Float[Array, "batch obs"],
+    second_term: float,
+    prior: Prior | None = None,
 ) -> Float[Array, ""]:
     """-mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
 
     Its gradient in the policy is eq. `eq-our-gradient-formula` for a deterministic policy: the first term goes
-    through the action, the second through the policy input of the critic, weighted by `second_term`.
+    through the action, the second through the policy input of the critic, weighted by `second_term`. A prior is
+    part of the critic.
     """
     code = critic.encode(weigh_gradient(policy, second_term))
-    return -jnp.mean(vmap(lambda s: critic.value(code, s, policy(s)))(obs))
+    if prior is None:
+        return -jnp.mean(vmap(lambda s: critic.value(code, s, policy(s)))(obs))
+    both = lambda s, act: critic.value(code, s, act) + prior(s, act)
+    return -jnp.mean(vmap(lambda s: both(s, policy(s)))(obs))

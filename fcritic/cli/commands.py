@@ -190,30 +190,3 @@ class DescribeOptions:
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
     json: bool = False
     """Print JSON."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PlotOptions:
-    """Draws the learning curves of one or more runs."""
-
-    directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
-    """Directories of runs."""
-    out: str | None = None
-    """Picture to write, .png, .svg or .pdf; without it curve.png in the first directory."""
-    json: bool = False
-    """Print the curves as JSON."""
-
-
-def plot(args: list[str]) -> None:
-    """`fcritic plot DIR [DIR ...]`."""
-    from fcritic import plots, results
-    from fcritic.runs import RunDirectory
-
-    options = parse(PlotOptions, args, "plot")
-    if not options.directories:
-        raise UsageError("name at least one run to plot: fcritic plot DIR")
-    curves = [results.curves(RunDirectory.open_existing(path)) for path in options.directories]
-    out = Path(options.out or Path(options.directories[0]) / "curve.png")
-    plots.learning_curves(curves, out)
-    outcome: dict[str, Any] = {"picture": str(out), "runs": [curve.to_json() for curve in curves]}
-    print(json.dumps(outcome, indent=2) if options.json else f"wrote {out}")

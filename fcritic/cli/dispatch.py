@@ -15,7 +15,7 @@ COMMANDS = {
     "export": "a trained agent to give away: without its replay, with a card",
     "check": "what is wrong with an environment, before hours are spent on it",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
-    "plot": "draw the learning curves of runs",
+    "plot": "draw the learning curves of runs, or what their agents did",
     "replay": "an episode of each actor as one HTML file, in 3D in any browser",
     "video": "an episode as an mp4 file, where this machine can draw",
     "experiment": "named sets of runs: train them, see how far they are, report",

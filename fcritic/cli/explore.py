@@ -1,6 +1,7 @@
 """`fcritic explore`: claims about exploration, judged on small tasks with known answers."""
 
 import dataclasses
+import sys
 from typing import Annotated, Any
 
 import tyro
@@ -8,11 +9,18 @@ import tyro
 from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.cli.verdicts import judge, without_data
+from fcritic.errors import UsageError
 from fcritic.exploration.experiments import EXPERIMENTS, load
+from fcritic.stopping import Interrupted
+from fcritic.theory.experiments.base import Experiment
 
 prepare()
 
-_LISTING = "\n".join(f"  {name:<18} {line}" for name, line in {**EXPERIMENTS, "all": "every one of them"}.items())
+NOT_QUICK = ("sparse",)
+"""Left out of `all --quick`: to compile deep agents takes longer than the others have for everything."""
+
+_ALL = f"every one of them; with --quick all but {', '.join(NOT_QUICK)}"
+_LISTING = "\n".join(f"  {name:<18} {line}" for name, line in {**EXPERIMENTS, "all": _ALL}.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,19 +31,34 @@ class ExploreOptions:
     """The experiment, or `all`."""
     quick: bool = False
     """Fewer seeds and smaller tasks, the same claims."""
+    tasks: tuple[str, ...] = ()
+    """Only for `sparse`: other tasks than the small ones, for example cartpole-swingup_sparse hopper-hop."""
     out: str = "results/exploration"
     """Directory for NAME.json, NAME.csv and NAME.png."""
     json: bool = False
     """Print the outcome as JSON."""
 
 
-def explore(args: list[str]) -> None:
+def explore(args: list[str]) -> int:
     """`fcritic explore NAME`: run, judge, write, draw. Without a name it lists the experiments."""
     if not args or args in (["--help"], ["-h"]):
         print(_help())
-        return
+        return 0
     options = parse(ExploreOptions, args, "explore")
-    judge(options, EXPERIMENTS, load, _brief)
+    if options.tasks and (options.name != "sparse" or options.quick):
+        raise UsageError("--tasks is for `explore sparse` without --quick; other experiments have their own")
+    known = [name for name in EXPERIMENTS if not (options.quick and name in NOT_QUICK)]
+    try:
+        judge(options, known, lambda name: _chosen(load(name), options.tasks), _brief)
+    except Interrupted as stop:
+        print("stopped; finished trainings are kept and the same command continues", file=sys.stderr)
+        return 128 + stop.signal_number
+    return 0
+
+
+def _chosen(experiment: Experiment, tasks: tuple[str, ...]) -> Experiment:
+    """The experiment, on other tasks where some are named."""
+    return dataclasses.replace(experiment, tasks=tasks) if tasks else experiment
 
 
 def _brief(report: dict[str, Any]) -> dict[str, Any]:
@@ -47,13 +70,14 @@ def _brief(report: dict[str, Any]) -> dict[str, Any]:
 def _help() -> str:
     return "\n".join(
         [
-            "usage: fcritic explore NAME [--quick] [--out DIR] [--json]",
+            "usage: fcritic explore NAME [--quick] [--tasks TASK ...] [--out DIR] [--json]",
             "",
             ExploreOptions.__doc__,
             "",
             _LISTING,
             "",
             "  --quick            fewer seeds and smaller tasks, the same claims",
+            "  --tasks TASK ...   for sparse: other tasks than the small ones; a GPU is advised",
             "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/exploration)",
             "  --json             print the outcome as JSON",
         ]

@@ -1,4 +1,4 @@
-"""Environments by name: DeepMind Control (``cheetah-run``), probes (``probe-delay``), Gymnasium ids, own code."""
+"""Environments by name: DeepMind Control (``cheetah-run``), Gymnasium ids, own code, small ones with known answers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,12 +8,14 @@ import numpy as np
 
 from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.dmc import DMCEnv, dmc_tasks
+from fcritic.envs.finite import FiniteEnv, finite_tasks, is_finite_task
 from fcritic.envs.gym import GymEnv, gym_tasks
 from fcritic.envs.gym_vector import GymVectorGroup
 from fcritic.envs.keeper import Fault, OnFault
 from fcritic.envs.local import LocalGroup
 from fcritic.envs.own import GIVEN, Task, build, call, find_factory, name_of, takes_many
 from fcritic.envs.probes import ProbeEnv, probe_tasks
+from fcritic.envs.trap import TrapEnv
 from fcritic.envs.units import Units
 from fcritic.envs.vector import Episode, VectorEnv
 from fcritic.envs.watch import Watch
@@ -30,14 +32,17 @@ __all__ = [
     "EnvState",
     "Episode",
     "Fault",
+    "FiniteEnv",
     "GymEnv",
     "ProbeEnv",
     "Step",
     "Task",
+    "TrapEnv",
     "Units",
     "VectorEnv",
     "copy_seeds",
     "dmc_tasks",
+    "finite_tasks",
     "from_gym_vector",
     "gym_tasks",
     "make",
@@ -55,19 +60,25 @@ def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
         if takes_many(factory):
             raise UsageError(f"{task} builds vector environments; a single one is asked for here")
         return build(task, factory, seed, action_repeat)
-    if task in probe_tasks():
+    if task in probe_tasks() or task == TrapEnv.name or is_finite_task(task):
         if action_repeat != 1:
             raise UsageError(f"{task} has known values for action_repeat 1 only, not {action_repeat}")
-        return ProbeEnv(task.removeprefix("probe-"), seed=seed)
+        return _known_answers(task, seed)
     # Gymnasium's names are told by their form, so that neither library is imported for the other's tasks.
     domain, _, name = task.partition("-")
     if name and not _looks_like_gym(task) and domain in {known.partition("-")[0] for known in dmc_tasks()}:
         return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat)
     if ":" in task or task in gym_tasks():
         return GymEnv(task, seed=seed, action_repeat=action_repeat)
-    hint = did_you_mean(task, [*dmc_tasks(), *probe_tasks(), *gym_tasks()])
-    hint = hint or "; known are names like cheetah-run, probe-delay, Pendulum-v1"
+    hint = did_you_mean(task, [*dmc_tasks(), *probe_tasks(), *finite_tasks(), TrapEnv.name, *gym_tasks()])
+    hint = hint or "; known are names like cheetah-run, probe-delay, deepsea-10, Pendulum-v1"
     raise UsageError(f"unknown task '{task}'{hint}")
+
+
+def _known_answers(task: str, seed: int) -> AbstractEnv:
+    if is_finite_task(task):
+        return FiniteEnv(task, seed=seed)
+    return TrapEnv(seed=seed) if task == TrapEnv.name else ProbeEnv(task.removeprefix("probe-"), seed=seed)
 
 
 def make_vector(

@@ -43,6 +43,7 @@ class ValueHead(eqx.Module):
         joint_hidden: Sequence[int],
         layer_norm: bool,
         key: PRNGKeyArray,
+        last_scale: float = 0.003,
     ):
         state_action_key, joint_key = jax.random.split(key)
         self.state_action = MLP(
@@ -54,7 +55,9 @@ class ValueHead(eqx.Module):
             norm_output=layer_norm,
             last_scale=None,
         )
-        self.joint = MLP(code + state_action_code, joint_hidden, 1, key=joint_key, layer_norm=layer_norm)
+        self.joint = MLP(
+            code + state_action_code, joint_hidden, 1, key=joint_key, layer_norm=layer_norm, last_scale=last_scale
+        )
 
     def __call__(
         self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]

@@ -8,8 +8,8 @@ import numpy as np
 from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.critic_ensemble import for_actor
-from fcritic.networks.critics import BlindEncoder, FunctionalCritic
-from fcritic.valuation import Sight, values
+from fcritic.networks.critics import BlindEncoder, StateActionCritic
+from fcritic.valuation import Sight, critics_of, values
 
 Trace = Float[np.ndarray, " states"]
 
@@ -28,10 +28,10 @@ def critic_values(agent: AbstractAgent, state: Any, actor: int, obs: Float[np.nd
     Of functional critics the actor's own one counts, and the range is over all n: each can value any policy. Plain
     critics know only their own actor, so there the range is the value itself.
     """
-    critics = state.critics.params
+    critics = critics_of(state)
     policy = ensembles.member(agent.evaluation_policies(state), actor)
     everyone = values(critics, Sight(None), policy, obs)
-    functional = isinstance(critics, FunctionalCritic)
+    functional = not isinstance(critics, StateActionCritic)
     value = np.asarray(everyone[actor] if functional else for_actor(everyone, agent.actor_value))
     if functional and isinstance(critics.encoder, BlindEncoder):
         return Values(value, value, value)

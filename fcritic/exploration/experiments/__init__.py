@@ -9,6 +9,7 @@ EXPERIMENTS: dict[str, str] = {
     "riverswim": "regret of posterior sampling, randomised values and ensembles in rivers of 6, 12 and 20 states",
     "deepsea": "episodes to solve DeepSea against its size, beside the 2^N of undirected search",
     "calibration": "what ensembles believe of every policy's return, beside the exact posterior",
+    "sparse": "who finds a sparse reward: the deep agents, their baselines, priors, masks, one actor per episode",
 }
 """Name, and in a line what it shows."""
 

@@ -1,0 +1,46 @@
+"""What a functional actor-critic tells of itself: the numbers of the paper's table, and its parts."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from fcritic import ensembles
+from fcritic.types import EnvSpec
+
+if TYPE_CHECKING:
+    from fcritic.agents.fac import FAC, FACState
+
+
+def table_of(agent: "FAC", spec: EnvSpec) -> dict[str, Any]:
+    """Every row of Table `tab:hyperparams`, and what the text adds to it."""
+    names = (
+        "learning_rate batch_size discount tau critic_steps cycles actor_hidden state_action_hidden "
+        "state_action_code joint_hidden layer_norm functional second_term pairing neighbours "
+        "prior_scale mask_probability"
+    )
+    return {
+        "critics": agent.members,
+        "actors": agent.members,
+        "optimizer": "adam",
+        "activation": "relu",
+        "encoder_learning_rate": agent.encoder_rate,
+        **{name: getattr(agent, name) for name in names.split()},
+        **(agent.encoder.describe((*agent.actor_hidden, spec.act_dim)) if agent.functional else {}),
+    }
+
+
+def parts_of(agent: "FAC", state: "FACState") -> dict[str, Any]:
+    """One member of each part, and all members."""
+    one = lambda tree: jax.eval_shape(lambda t: ensembles.member(t, 0), tree)
+    critics = state.critics.params
+    encoder = critics.encoder if agent.shared_encoder else one(critics.encoder)
+    return {
+        "one_actor": one(state.actors.params),
+        "one_actor_encoder": encoder,
+        "one_state_action_encoder": one(critics.head.state_action),
+        "one_joint_encoder": one(critics.head.joint),
+        "all_actors": state.actors.params,
+        "all_critics": critics,
+        "all_targets": state.targets,
+        **({} if state.priors is None else {"all_priors": state.priors}),
+    }

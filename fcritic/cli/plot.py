@@ -1,0 +1,49 @@
+"""`fcritic plot`: learning curves, and what the agents did on the way."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from fcritic.cli.parsing import parse
+from fcritic.errors import UsageError
+
+What = Literal["returns", "diversity", "disagreement", "coverage", "first-reward"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlotOptions:
+    """Draws the learning curves of one or more runs, or what their agents did."""
+
+    directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
+    """Directories of runs."""
+    what: What = "returns"
+    """The returns; how far actors differ; how far critics disagree; how many states were seen; when the
+    first reward was."""
+    out: str | None = None
+    """Picture to write, .png, .svg or .pdf; without it curve.png (or WHAT.png) in the first directory."""
+    json: bool = False
+    """Print the curves as JSON."""
+
+
+def plot(args: list[str]) -> None:
+    """`fcritic plot DIR [DIR ...]`."""
+    from fcritic import plots, results
+    from fcritic.runs import RunDirectory
+
+    options = parse(PlotOptions, args, "plot")
+    if not options.directories:
+        raise UsageError("name at least one run to plot: fcritic plot DIR")
+    runs = [RunDirectory.open_existing(path) for path in options.directories]
+    name = "curve" if options.what == "returns" else options.what
+    out = Path(options.out or Path(options.directories[0]) / f"{name}.png")
+    if options.what == "returns":
+        found = [results.curves(run) for run in runs]
+        plots.learning_curves(found, out)
+    else:
+        found = [results.behaviour(run) for run in runs]
+        plots.behaviour_curves(found, options.what, out)
+    outcome: dict[str, Any] = {"picture": str(out), "runs": [each.to_json() for each in found]}
+    print(json.dumps(outcome, indent=2) if options.json else f"wrote {out}")

@@ -1,0 +1,151 @@
+"""Who finds a sparse reward in continuous control: deep agents with and without priors, masks and commitment."""
+
+import dataclasses
+from pathlib import Path
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from fcritic.errors import UsageError, did_you_mean
+from fcritic.exploration.experiments.judging import gap
+from fcritic.exploration.experiments.sparse_runs import METHODS, SEEDS, SETTINGS, TASKS, Found, conduct_run
+from fcritic.theory.experiments.base import Claim, Experiment, Outcome
+from fcritic.theory.pictures import panels
+
+RUNS = Path("runs/sparse")
+"""Where the trainings are kept; those that are finished are not repeated."""
+QUICK = {"riverswim-6": 800}
+QUICK_METHODS = ("functional", "functional, prior", "sac")
+QUICK_SEEDS = 2
+
+EARLIER = [
+    ("functional, prior", "plain, prior", "The functional form: {0} before {1}", "sec-psrl"),
+    ("functional", "plain", "The functional form, without priors: {0} before {1}", "sec-psrl"),
+    ("functional, prior", "functional", "A prior: {0} before {1}", ""),
+    ("plain, prior", "plain", "A prior: {0} before {1}", ""),
+    ("functional, prior, masks", "functional, prior", "Masks: {0} before {1}", ""),
+    ("functional, prior", "functional, prior, per step", "One actor per episode: {0} before {1}", "alg-nn, line 7"),
+    ("functional, prior", "sac", "Beside baselines: {0} before {1}", ""),
+    ("functional, prior", "td3", "Beside baselines: {0} before {1}", ""),
+    ("functional, prior", "sac+", "Beside baselines: {0} before {1}", ""),
+]
+"""Who is said to find the reward before whom, the statement and its source."""
+
+Table = dict[tuple[str, str], Found]
+"""By task and method."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse(Experiment):
+    """Trains every method on every task with the same frames, and compares when the reward was first seen."""
+
+    tasks: tuple[str, ...] = tuple(TASKS)
+
+    name = "sparse"
+    statement = (
+        "Ensembles of functional critics find sparse rewards in continuous control earlier than plain ensembles, "
+        "SAC and TD3; priors and one actor per episode help."
+    )
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            if task not in SETTINGS:
+                hint = did_you_mean(task, SETTINGS) or f"; known are {', '.join(SETTINGS)}"
+                raise UsageError(f"explore sparse has no task '{task}'{hint}")
+
+    def run(self, quick: bool) -> Outcome:
+        """Four seeds; quick: two seeds, one short river, three methods, and nothing is kept."""
+        if quick:
+            with tempfile.TemporaryDirectory() as folder:
+                found = {
+                    (task, method): conduct_run(task, method, frames, QUICK_SEEDS, Path(folder))
+                    for task, frames in QUICK.items()
+                    for method in QUICK_METHODS
+                }
+            return outcome_of(found, QUICK)
+        frames = {task: SETTINGS[task].frames for task in self.tasks}
+        found = {
+            (task, method): conduct_run(task, method, frames[task], SEEDS, RUNS)
+            for task in self.tasks
+            for method in METHODS
+        }
+        return outcome_of(found, frames)
+
+    def draw(self, outcome: Outcome, path: Path) -> None:
+        """For each task and method a dot at each seed's first reward; crosses never saw one."""
+        found, frames = outcome.data["first_reward"], outcome.data["frames"]
+        title = "Frame of the first reward, one mark per seed (crosses: none until the end)"
+        with panels(path, len(frames), title, width=4.2) as axes:
+            for axis, (task, methods) in zip(axes, found.items(), strict=True):
+                names = list(methods)
+                for place, name in enumerate(names):
+                    for number, first in enumerate(methods[name]):
+                        height = place + 0.14 * (number - (len(methods[name]) - 1) / 2)
+                        missed = not np.isfinite(first)
+                        x = frames[task] if missed else first
+                        axis.plot(x, height, "x" if missed else "o", color="0.6" if missed else f"C{place}", ms=5)
+                axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names), fontsize=8)
+                axis.invert_yaxis()
+                axis.set(title=task, xlabel="frames", xlim=(-0.03 * frames[task], 1.05 * frames[task]))
+
+
+def outcome_of(found: Table, frames: dict[str, int]) -> Outcome:
+    """Verdicts, figures and rows of what was found."""
+    rows = [
+        {"task": task, "method": method, "seed": seed, "first_reward": each.first_reward[seed],
+         "mean_actor": each.mean_actor[seed], **{name: values[seed] for name, values in each.measures.items()}}
+        for (task, method), each in found.items()
+        for seed in range(len(each.mean_actor))
+    ]  # fmt: skip
+    data = {
+        "frames": frames,
+        "first_reward": _nested(found, lambda task, each: each.first_reward.tolist()),
+        "found_share": _nested(found, lambda task, each: float(np.isfinite(each.first_reward).mean())),
+        "median_first_reward": _nested(found, lambda task, each: float(np.median(each.first_reward))),
+        "solved_share": _nested(found, lambda task, each: float(np.mean(each.mean_actor > SETTINGS[task].solved))),
+        "mean_actor": _nested(found, lambda task, each: float(each.mean_actor.mean())),
+        **{
+            name: _nested(found, lambda task, each, name=name: float(each.measures[name].mean()))
+            for name in next(iter(found.values())).measures
+        },
+    }
+    return Outcome(_claims(found, frames), data, rows, _notes(data))
+
+
+def _nested(found: Table, value: Any) -> dict[str, dict[str, Any]]:
+    """By task, then by method."""
+    nested: dict[str, dict[str, Any]] = {}
+    for (task, method), each in found.items():
+        nested.setdefault(task, {})[method] = value(task, each)
+    return nested
+
+
+def search_times(found: Table, frames: dict[str, int], method: str) -> np.ndarray:
+    """By seed, mean over tasks: the share of the frames that passed before the first reward, 1 where none was."""
+    shares = [np.minimum(found[task, method].first_reward / budget, 1.0) for task, budget in frames.items()]
+    return np.mean(shares, axis=0)
+
+
+def _claims(found: Table, frames: dict[str, int]) -> list[Claim]:
+    """A method is earlier when the gap of the search times exceeds its uncertainty."""
+    present = {method for _, method in found}
+    claims = []
+    for first, second, statement, source in EARLIER:
+        if {first, second} <= present:
+            difference = gap(*(search_times(found, frames, method) for method in (first, second)))
+            claims.append(
+                Claim(statement.format(first, second), difference.below, difference.figures(first, second), source)
+            )
+    return claims
+
+
+def _notes(data: dict[str, Any]) -> list[str]:
+    notes = []
+    for task, shares in data["found_share"].items():
+        told = [f"{name} {share:.0%} ({data['solved_share'][task][name]:.0%})" for name, share in shares.items()]
+        notes.append(f"{task}, seeds that found the reward (and have learned the task): " + ", ".join(told))
+    return notes
+
+
+EXPERIMENT = Sparse()

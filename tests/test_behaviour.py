@@ -1,0 +1,145 @@
+"""What agents do: measured by hand, logged by a real training, drawn by the command."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic import results
+from fcritic.agents.recipes import find_recipe
+from fcritic.behaviour import cells, diversity
+from fcritic.cli.dispatch import run as command
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+from fcritic.logs import JSONLog, read_rows
+from fcritic.runs import RunDirectory
+from fcritic.train import train
+from fcritic.types import EnvSpec
+
+
+def test_diversity_by_hand():
+    """Three actors at two states: distances 5, 0, 5 at the first and 1, 3, 2 at the second."""
+    actions = jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0]], [[0.0, 0.0], [3.0, 0.0]]])
+    assert float(diversity(actions)) == pytest.approx((5 + 0 + 5 + 1 + 3 + 2) / 6)
+
+
+def test_cells_are_boxes_between_halves_and_three_quarters_of_powers_of_two():
+    together = [(1.0, 1.49), (-0.5, -0.74), (2.0, 2.99), (0.0, 0.0078), (0.0, -0.0078), (0.0, -0.0)]
+    apart = [(1.0, 1.5), (0.99, 1.0), (0.5, -0.5), (0.0, 0.0079), (2.9, 3.0), (0.25, 0.4)]
+    numbers = np.array(together + apart, np.float32)  # each pair as the first number of two observations
+    rows = np.zeros((1, 2 * len(numbers), 1, 2 * 2 + 1 + 2), np.float32)
+    rows[0, :, 0, 0] = numbers.ravel()
+    rows[0, :, 0, 1] = 0.3
+    rows[0, :, 0, 2:] = np.random.default_rng(0).normal(size=rows[0, :, 0, 2:].shape)  # no part of the observation
+    found = cells(jnp.asarray(rows), EnvSpec(2, 1)).reshape(-1, 2)
+    assert (found[:, 0] == found[:, 1]).tolist() == [True] * len(together) + [False] * len(apart)
+
+
+def test_cells_of_one_hot_states_never_coincide():
+    rows = np.zeros((1, 2500, 1, 2 * 2500 + 3), np.float32)
+    rows[0, np.arange(2500), 0, np.arange(2500)] = 1.0
+    assert len(np.unique(cells(jnp.asarray(rows), EnvSpec(2500, 1)))) == 2500
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two seeds of a plain ensemble in a river of three states, whose end pays 1."""
+    agent = dataclasses.replace(
+        find_recipe("fac-small"), members=3, batch_size=8, functional=False, actor_hidden=(8,), joint_hidden=(8,)
+    )
+    config = TrainConfig(
+        agent, recipe="fac-small", task="riverswim-3", seeds=2, steps=120, warmup=40, warmup_actions="policy",
+        eval_every=40, first_reward_above=0.5, seed=5,
+    )  # fmt: skip
+    return train(config, tmp_path_factory.mktemp("behaviour") / "run", quiet=True), config
+
+
+def test_a_training_tells_what_its_agents_do(trained):
+    run, _ = trained
+    rows = [row for row in read_rows(run.metrics_path) if row["kind"] == "behaviour"]
+    assert [(row["seed"], row["env_steps"]) for row in rows] == [(s, f) for f in (40, 80, 120) for s in (5, 6)]
+    for row in rows:
+        assert 1 <= row["coverage"] <= 3 and 0 <= row["diversity"] <= 2
+        assert len(row["disagreement_by_actor"]) == 3
+        assert row["disagreement"] == pytest.approx(np.mean(row["disagreement_by_actor"]), rel=1e-5)
+    assert rows[0]["diversity"] < rows[-1]["diversity"]  # actors begin near zero, all alike
+
+
+def test_the_first_reward_is_told_once_at_the_frame_of_the_replay(trained):
+    """The replay holds all steps of these short runs: its first reward of 1 is where the row says."""
+    from fcritic.checkpoints import replay_log_of
+    from fcritic.envs import task_spec
+
+    run, config = trained
+    told = {row["seed"]: row for row in read_rows(run.metrics_path) if row["kind"] == "first_reward"}
+    found = results.behaviour(run)
+    log = replay_log_of(run, config, task_spec(config.task))
+    record = json.loads((run.latest_checkpoint() / "manifest.json").read_text())["facts"]["replay"]
+    from fcritic.replay_log import parse_pieces
+
+    rewards = log.read(parse_pieces(record["pieces"]), 0)[..., 0, 3 + 1]  # (steps, seeds)
+    for index, seed in enumerate(config.seed_numbers):
+        hits = np.flatnonzero(rewards[:, index] > 0.5)
+        if hits.size:
+            assert found.first_reward[seed] == told[seed]["env_steps"] == hits[0] + 1
+            assert told[seed]["reward"] == 1.0
+        else:
+            assert found.first_reward[seed] in (None, 120)  # the last step is not in the replay yet
+    assert told
+
+
+def test_a_log_knows_whose_first_reward_it_holds(tmp_path):
+    log = JSONLog(tmp_path / "metrics.jsonl")
+    row = {"seed": 4, "env_steps": 1, "kind": "first_reward", "reward": 1.0}
+    log.write([row, row | {"seed": 6, "kind": "train", "note": "first_reward"}, row | {"seed": 7}])
+    (tmp_path / "metrics.jsonl").open("ab").write(b'{"first_reward"\n["first_reward"]\n')
+    assert log.seeds_with("first_reward") == {4, 7}
+    log.close()
+
+
+@pytest.mark.parametrize("what", ["returns", "diversity", "disagreement", "coverage", "first-reward"])
+def test_plot_draws_it(trained, what, tmp_path, capsys):
+    run, _ = trained
+    out = tmp_path / "picture.png"
+    assert command(["plot", str(run.path), "--what", what, "--out", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert out.stat().st_size > 5000
+    if what in results.MEASURES:
+        frames, values = told["runs"][0]["measures"][what]["5"]
+        assert frames == [40, 80, 120] and len(values) == 3
+
+
+def test_plot_says_what_cannot_be_drawn(trained, tmp_path, capsys):
+    run, _ = trained
+    assert command(["plot", str(run.path), "--what", "coverge"]) == 2
+    assert "--what must be one of" in capsys.readouterr().err
+    lonely = RunDirectory(tmp_path / "lonely")
+    lonely.path.mkdir()
+    (lonely.path / "config.json").write_text('{"recipe": "sac", "task": "trap"}')
+    rows = [row for row in read_rows(run.metrics_path) if row["kind"] == "behaviour"]
+    log = JSONLog(lonely.metrics_path)
+    log.write([{name: value for name, value in row.items() if name != "diversity"} for row in rows])
+    log.close()
+    assert command(["plot", str(lonely.path), "--what", "diversity"]) == 2
+    assert "one actor alone has no diversity" in capsys.readouterr().err
+    assert command(["plot", str(lonely.path), "--what", "coverage"]) == 0
+
+
+def test_thresholds_must_be_numbers():
+    with pytest.raises(UsageError, match="--first-reward-above must be a finite number"):
+        TrainConfig.of("sac", first_reward_above=float("nan"))
+
+
+def test_baselines_tell_how_far_their_critics_differ(spec, batch):
+    for name in ("sac", "td3"):
+        agent = dataclasses.replace(find_recipe(name), actor_hidden=(8,), critic_hidden=(9,))
+        state = agent.init(spec, jax.random.key(0))
+        found = agent.disagreement(state, batch.obs)
+        act = jax.vmap(state.actor.params)(batch.obs)
+        each = [
+            jax.vmap(jax.tree.map(lambda leaf, i=i: leaf[i], state.critics.params))(batch.obs, act) for i in (0, 1)
+        ]
+        np.testing.assert_allclose(found, [np.std(np.stack(each), axis=0).mean()], rtol=1e-4, atol=1e-7)
