@@ -12,7 +12,7 @@ from test_precision import SMALL, SPEC
 from test_precision import batch as small_batch
 from test_train import stop_after
 
-from fcritic import ensembles, replay
+from fcritic import ensembles, replay, valuation
 from fcritic.agents.losses import actor_loss, critic_loss, own_values, td_target
 from fcritic.agents.masks import mask_weights
 from fcritic.agents.recipes import find_recipe
@@ -206,3 +206,15 @@ def test_the_cost_is_counted_and_impossible_numbers_are_refused(tiny, spec):
     for probability in (0.0, 1.5):
         with pytest.raises(UsageError, match=r"--mask-probability must be in \(0, 1\]"):
             dataclasses.replace(tiny, mask_probability=probability)
+
+
+def test_a_loaded_critic_is_valued_with_its_prior(tiny, spec, batch):
+    agent = dataclasses.replace(tiny, prior_scale=5.0)
+    state = agent.init(spec, KEY)
+    policy = ensembles.member(state.actors.params, 1)
+    found = valuation.values(valuation.critics_of(state), valuation.Sight(None), policy, batch.obs)
+    critics, policies = state.critics.params, state.actors.params
+    expected = own_values(critics, policies, batch.obs, agent.shared_encoder, state.priors)[:, 1]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    bare = own_values(critics, policies, batch.obs, agent.shared_encoder)[:, 1]
+    assert np.abs(found - bare).mean() > 1

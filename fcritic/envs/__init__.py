@@ -1,4 +1,4 @@
-"""Environments by name: DeepMind Control (``cheetah-run``), Gymnasium ids, own code, small ones with known answers."""
+"""Environments by name: DeepMind Control (``cheetah-run``), Gymnasium ids, own code, small ones with known values."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
