@@ -1,4 +1,4 @@
-"""Environments by name: DeepMind Control (``cheetah-run``), Gymnasium ids, own code, small ones with known values."""
+"""Environments by name: DeepMind Control (``cheetah-run``), Gymnasium ids, own code, tasks with known values."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
