@@ -1,7 +1,7 @@
-"""Whose code may run: a run that was made elsewhere may name a file of code, but only its user can trust it.
+"""Whose code may run: a run that was made elsewhere may name code, but only its user can trust it.
 
-A file becomes trusted when its user names it as a task, in `fcritic train`, `fcritic check` or in Python. The list
-of these files is kept in the user's own configuration, where no run can write.
+A file of code, or a function of a module, becomes trusted when its user names it as a task: in `fcritic train`,
+`fcritic check` or in Python. The list of these is kept in the user's own configuration, where no run can write.
 """
 
 from collections.abc import Iterator
@@ -10,46 +10,48 @@ import os
 from pathlib import Path
 import shlex
 
-from fcritic.envs.own import file_of
+from fcritic.envs.own import file_of, may_be_factory
 from fcritic.errors import UsageError
 
 MOST_BYTES = 2**20
-"""Of the list of trusted files."""
+"""Of the list."""
 
 
 def trust(task: str) -> None:
-    """The user has named this task: if it is a file of code, it may run from now on, also by way of a run."""
-    file = file_of(task)
-    if file is None or not file.is_file() or is_trusted(file):
+    """The user has named this task: if it is code, it may run from now on, also by way of a run."""
+    if not may_be_factory(task) or _is_trusted(task):
         return
     try:
         _ledger().parent.mkdir(parents=True, exist_ok=True)
         with _ledger().open("a", encoding="utf-8") as ledger:
-            ledger.write(f"{file.resolve()}\n")
-    except OSError:  # a home that cannot be written: the file has to be named each time
+            ledger.write(f"{_entry(task)}\n")
+    except OSError:  # a home that cannot be written: the task has to be named each time
         return
 
 
-def is_trusted(file: Path) -> bool:
-    """Whether the user has named this file before."""
-    try:
-        with _ledger().open(encoding="utf-8") as ledger:
-            return str(file.resolve()) in ledger.read(MOST_BYTES).splitlines()
-    except OSError:
-        return False
-
-
 def require_trusted(task: str, folder: Path) -> None:
-    """Refuses a task, named by the run in `folder`, whose code the run may have brought along."""
+    """Refuses a task, named by the run in `folder`, whose code is the run's or was never named by its user."""
     file = file_of(task)
     places = [file] if file is not None else list(_places(task))
     if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
         where = file or task.partition(":")[0]
         raise UsageError(f"{folder} brings the code of its own task, {where}; move it out if you trust it")
-    if file is not None and file.is_file() and not is_trusted(file):
-        raise UsageError(
-            f"{folder} wants to run the code in {file}; if you trust it: fcritic check {shlex.quote(task)}"
-        )
+    if may_be_factory(task) and not _is_trusted(task):
+        raise UsageError(f"{folder} wants to run {task}; if you trust that code: fcritic check {shlex.quote(task)}")
+
+
+def _is_trusted(task: str) -> bool:
+    try:
+        with _ledger().open(encoding="utf-8") as ledger:
+            return _entry(task) in ledger.read(MOST_BYTES).splitlines()
+    except OSError:
+        return False
+
+
+def _entry(task: str) -> str:
+    """A file with all that is in it, or one function of a module."""
+    file = file_of(task)
+    return task if file is None else str(file.resolve())
 
 
 def _ledger() -> Path:

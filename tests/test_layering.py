@@ -141,6 +141,12 @@ def test_only_the_command_line_imports_the_viewers():
     assert users == {"viewers", "cli"}
 
 
+def test_the_check_of_environments_knows_no_agents():
+    """It needs no JAX, and so begins at once."""
+    for module in in_unit("checkup"):
+        assert {unit(other) for other in reachable(module)} <= {"checkup", "envs", "types", "errors"}, module
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 

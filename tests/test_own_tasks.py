@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
 import sys
 import threading
 
@@ -71,8 +73,8 @@ def code(tmp_path, monkeypatch):
     (folder / "beside.py").write_text("LENGTH = 7\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder
-    for name in ("my_robots", "beside", "fcritic_task_my_robots"):
-        sys.modules.pop(name, None)
+    for name in [each for each in sys.modules if each in ("my_robots", "beside") or "my_robots" in each]:
+        sys.modules.pop(name)
 
 
 def episode_length(env: envs.AbstractEnv) -> int:
@@ -107,6 +109,15 @@ def test_a_mistake_in_the_name_is_one_line(code, name, words):
     with pytest.raises(UsageError) as error:
         envs.make(f"{code}/{name}", seed=0)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_that_was_changed_is_run_again_and_its_functions_keep_their_name(code, monkeypatch):
+    monkeypatch.chdir(code)
+    task = "my_robots.py:Robots.pendulum"
+    assert envs.name_of(envs.own.find_factory(task)) == task
+    (code / "my_robots.py").write_text(CODE.replace("max_episode_steps=LENGTH", "max_episode_steps=5"))
+    os.utime(code / "my_robots.py", ns=(1, 1))
+    assert episode_length(envs.make(task, seed=0)) == 5
 
 
 def test_modules_that_are_absent_or_fail_are_told(code, monkeypatch):
@@ -199,7 +210,7 @@ def run_with_task(path, task):
 def test_a_file_of_code_runs_for_its_user_but_not_for_a_stranger(code, tmp_path):
     task = f"{code}/my_robots.py:Robots.pendulum"
     run = run_with_task(tmp_path / "run", task)
-    with pytest.raises(UsageError, match=r"wants to run the code in .*if you trust it: fcritic check .*pendulum"):
+    with pytest.raises(UsageError, match=r"wants to run .*; if you trust that code: fcritic check .*pendulum"):
         config_of(run)
     fcritic.trust.trust(task)
     assert config_of(run).task == task
@@ -227,7 +238,16 @@ def test_a_package_around_the_run_does_not_let_its_code_in(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UsageError, match="brings the code of its own task"):
         config_of(run)
-    assert config_of(replaced(run, "os.path:join")).task == "os.path:join"  # ours to import, whatever it is
+
+
+def test_a_run_cannot_have_anything_called_that_is_installed(tmp_path):
+    """`pytest:main` would run the tests that lie in the folder: a name alone can be an attack."""
+    run = run_with_task(tmp_path / "run", "pytest:main")
+    with pytest.raises(UsageError, match="wants to run pytest:main; if you trust that code"):
+        config_of(run)
+    fcritic.trust.trust("pytest:main")
+    assert config_of(run).task == "pytest:main"
+    assert config_of(replaced(run, "fcritic.reliability.sick:Walk-v0"))  # Gymnasium's form is imported, not called
 
 
 def test_options_are_those_of_the_command_line():
@@ -245,3 +265,26 @@ def test_options_are_those_of_the_command_line():
     ]:
         with pytest.raises(UsageError, match=words):
             fcritic.configure("fac-small", **wrong)
+
+
+class Impatient(gymnasium.Wrapper):
+    """Its user presses Ctrl-C at the 30th step."""
+
+    pressed = 0
+
+    def __init__(self):
+        super().__init__(gymnasium.make("Pendulum-v1", max_episode_steps=10))
+
+    def step(self, action):
+        Impatient.pressed += 1
+        if Impatient.pressed == 30:
+            signal.raise_signal(signal.SIGINT)
+        return super().step(action)
+
+
+def test_an_interrupt_saves_and_the_same_call_goes_on(tmp_path):
+    options = SIZES | {"eval_every": 1000, "quiet": True}
+    with pytest.raises(KeyboardInterrupt, match="stopped at frame 30 and saved"):
+        fcritic.train_agent("td3", Impatient, tmp_path / "run", **options)
+    assert fcritic.load(tmp_path / "run").frame == 30
+    assert fcritic.train_agent("td3", Impatient, tmp_path / "run", **options).frame == 60

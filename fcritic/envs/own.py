@@ -9,12 +9,14 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 from pathlib import Path
 import re
 import sys
 import traceback
 from types import ModuleType
 from typing import Any
+import zlib
 
 from fcritic.envs.base import AbstractEnv
 from fcritic.envs.gym import GymEnv
@@ -27,6 +29,7 @@ GIVEN = "given:"
 """Begins the name of a callable that no other program could find; it lives in this process alone."""
 
 _given: dict[str, Factory] = {}
+_OF_FILE = "fcritic_task_"
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -38,7 +41,8 @@ def name_of(task: Task) -> str:
         raise UsageError(f"a task is a name or a callable that builds an environment, not {task!r:.60}")
     module, qualname = getattr(task, "__module__", None), getattr(task, "__qualname__", None)
     if module and qualname and module != "__main__" and _found(sys.modules.get(module), qualname) is task:
-        return f"{module}:{qualname}"
+        of_file = module.startswith(_OF_FILE)
+        return f"{os.path.relpath(sys.modules[module].__file__) if of_file else module}:{qualname}"
     name = f"{GIVEN}{qualname or type(task).__name__}"
     _given[name] = task
     return name
@@ -50,6 +54,12 @@ def file_of(task: str) -> Path | None:
     return Path(path) if colon and path.endswith(".py") else None
 
 
+def may_be_factory(task: str) -> bool:
+    """Whether a task names, by its form, something that would be called; ``module:Name-v0`` does not."""
+    _, colon, name = task.rpartition(":")
+    return bool(colon and _NAME.fullmatch(name)) and not task.startswith(GIVEN)
+
+
 def find_factory(task: str) -> Factory | None:
     """The callable that a task names, or None where it names something else, such as ``module:Name-v0``."""
     if task.startswith(GIVEN):
@@ -58,11 +68,11 @@ def find_factory(task: str) -> Factory | None:
                 f"the task {task} was a callable of the program that trained; give it again in Python, as task="
             )
         return _given[task]
-    place, colon, name = task.rpartition(":")
-    if not colon or not _NAME.fullmatch(name):
+    if not may_be_factory(task):
         return None
+    place, _, name = task.rpartition(":")
     if file_of(task) is not None:
-        module = _run_file(Path(place).resolve())
+        module = _module_of(Path(place).resolve())
     elif _NAME.fullmatch(place):
         module = _import(place)
     else:
@@ -153,14 +163,18 @@ def _import(name: str) -> ModuleType:
         raise UsageError(f"importing {name} failed: {told(error)}") from error
 
 
-@functools.cache
-def _run_file(path: Path) -> ModuleType:
-    """The module of a file, run once; it may import others that lie beside it."""
+def _module_of(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"there is no file {path}; a task in a file is named path/to/file.py:factory")
+        raise UsageError(f"there is no file {path}; name it as path/to/file.py:factory, from the folder you are in")
+    return _run_file(path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _run_file(path: Path, changed: int) -> ModuleType:
+    """The module of a file, run once until it changes; it may import others that lie beside it."""
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    name = f"fcritic_task_{path.stem}"
+    name = f"{_OF_FILE}{path.stem}_{zlib.crc32(bytes(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
     try:

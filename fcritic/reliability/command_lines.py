@@ -54,6 +54,7 @@ VALID = (
     ("describe", "--recipe", "sac", "--task", "probe-both", "--json"),
     ("evaluate", "runs/good", "--episodes", "1"),
     ("plot", "runs/good", "--out", "curve.svg"),
+    ("check", "probe-both", "--steps", "20", "--json"),
     ("experiment", "list", "--json"),
     ("bench", "--help"),
 )
