@@ -5,17 +5,17 @@ from pathlib import Path
 
 from fcritic import checkpoint
 from fcritic.checkpoints import replay_log_of, replay_record
-from fcritic.config import TrainConfig
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.replay_log import parse_pieces
+from fcritic.run_config import config_of
 from fcritic.runs import RunDirectory
 
 
 def fingerprint(path: str | Path) -> dict[str, str | int]:
     """Hashes of the newest checkpoint's parts, of the replay and of the metrics, and the frame they belong to."""
     run = RunDirectory.open_existing(path)
-    config = TrainConfig.from_json(run.config)
+    config = config_of(run)
     newest = run.latest_checkpoint()
     if newest is None:
         raise UsageError(f"{path} has no checkpoint yet; continue it with fcritic resume")

@@ -167,8 +167,8 @@ class TrainedAgent:
 
     def _batch(self, obs: Any) -> tuple[Float[Array, "batch obs"], bool]:
         """Observations, flat and with a leading axis, and whether it was but one."""
-        if isinstance(obs, dict | tuple):
-            obs = self.units.flatten(obs)
+        if isinstance(obs, dict) or (isinstance(obs, tuple) and self.units.obs_shape is None):
+            obs = self._flattened(obs)
         shape, flat = np.shape(obs), (self.spec.obs_dim,)
         known = (flat, self.units.obs_shape)
         single = shape in known
@@ -177,8 +177,14 @@ class TrainedAgent:
             raise UsageError(
                 f"an observation of {self.config.task} has shape {wanted}, or one more axis, not {shape}"
             )
-        array = obs if isinstance(obs, jax.Array) else np.asarray(obs, np.float32)
+        array = obs.astype(jnp.float32) if isinstance(obs, jax.Array) else np.asarray(obs, np.float32)
         return array.reshape(1 if single else shape[0], *flat), single
+
+    def _flattened(self, observation: Any) -> np.ndarray:
+        try:
+            return self.units.flatten(observation)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise UsageError(f"this is no observation of {self.config.task}: {error}") from error
 
     def _actions(self, act: Any, count: int) -> Float[np.ndarray, "batch act"]:
         """The task's actions in [-1, 1], one for each observation."""
@@ -212,7 +218,10 @@ def load(
         raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
     seed = config.seed if seed is None else seed
     if seed not in config.seed_numbers:
-        raise UsageError(f"{directory} has no seed {seed}; it has {', '.join(map(str, config.seed_numbers))}")
+        first, last = config.seed_numbers[0], config.seed_numbers[-1]
+        raise UsageError(
+            f"{directory} has no seed {seed}; it has {first if first == last else f'{first} to {last}'}"
+        )
     spec, units = task_units(config.task)
     of_seed = lambda tree: ensembles.member(tree, config.seed_numbers.index(seed))
     state = load_state(config, newest, spec)[0]
