@@ -7,14 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_train import stop_after
 
 from fcritic import results
 from fcritic.agents.recipes import find_recipe
 from fcritic.behaviour import cells, diversity
+from fcritic.checkpoints import replay_log_of
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
+from fcritic.envs import task_spec
 from fcritic.errors import UsageError
+from fcritic.fingerprint import fingerprint
 from fcritic.logs import JSONLog, read_rows
+from fcritic.replay_log import parse_pieces
 from fcritic.runs import RunDirectory
 from fcritic.train import train
 from fcritic.types import EnvSpec
@@ -46,14 +51,22 @@ def test_cells_of_one_hot_states_never_coincide():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Two seeds of a plain ensemble in a river of three states, whose end pays 1."""
-    agent = dataclasses.replace(
-        find_recipe("fac-small"), members=3, batch_size=8, functional=False, actor_hidden=(8,), joint_hidden=(8,)
-    )
+    """Two seeds of a plain ensemble with priors and masks in a river of three states, whose end pays 1."""
+    small = {"members": 3, "batch_size": 8, "actor_hidden": (8,), "joint_hidden": (8,), "critic_steps": 1}
+    options = {"functional": False, "prior_scale": 1.0, "mask_probability": 0.5}
     config = TrainConfig(
-        agent, recipe="fac-small", task="riverswim-3", seeds=2, steps=120, warmup=40, warmup_actions="policy",
-        eval_every=40, first_reward_above=0.5, seed=5,
-    )  # fmt: skip
+        dataclasses.replace(find_recipe("fac-small"), **small, **options),
+        recipe="fac-small",
+        task="riverswim-3",
+        seeds=2,
+        seed=5,
+        steps=120,
+        warmup=40,
+        warmup_actions="policy",
+        eval_every=40,
+        log_every=50,
+        first_reward_above=0.5,
+    )
     return train(config, tmp_path_factory.mktemp("behaviour") / "run", quiet=True), config
 
 
@@ -68,18 +81,22 @@ def test_a_training_tells_what_its_agents_do(trained):
     assert rows[0]["diversity"] < rows[-1]["diversity"]  # actors begin near zero, all alike
 
 
+def test_a_run_with_priors_and_masks_continues_exactly(trained, tmp_path):
+    """Bit for bit, with what is told of behaviour and first rewards."""
+    whole, config = trained
+    stop_after(71, config, tmp_path / "parts")
+    parts = train(config, tmp_path / "parts", quiet=True)
+    assert fingerprint(whole.path) == fingerprint(parts.path)
+    assert whole.metrics_path.read_bytes() == parts.metrics_path.read_bytes()
+
+
 def test_the_first_reward_is_told_once_at_the_frame_of_the_replay(trained):
     """The replay holds all steps of these short runs: its first reward of 1 is where the row says."""
-    from fcritic.checkpoints import replay_log_of
-    from fcritic.envs import task_spec
-
     run, config = trained
     told = {row["seed"]: row for row in read_rows(run.metrics_path) if row["kind"] == "first_reward"}
     found = results.behaviour(run)
     log = replay_log_of(run, config, task_spec(config.task))
     record = json.loads((run.latest_checkpoint() / "manifest.json").read_text())["facts"]["replay"]
-    from fcritic.replay_log import parse_pieces
-
     rewards = log.read(parse_pieces(record["pieces"]), 0)[..., 0, 3 + 1]  # (steps, seeds)
     for index, seed in enumerate(config.seed_numbers):
         hits = np.flatnonzero(rewards[:, index] > 0.5)
@@ -134,12 +151,13 @@ def test_thresholds_must_be_numbers():
 
 
 def test_baselines_tell_how_far_their_critics_differ(spec, batch):
-    for name in ("sac", "td3"):
-        agent = dataclasses.replace(find_recipe(name), actor_hidden=(8,), critic_hidden=(9,))
-        state = agent.init(spec, jax.random.key(0))
-        found = agent.disagreement(state, batch.obs)
+    agent = dataclasses.replace(find_recipe("sac"), actor_hidden=(8,), critic_hidden=(9,))
+
+    @jax.jit
+    def both(state):
         act = jax.vmap(state.actor.params)(batch.obs)
-        each = [
-            jax.vmap(jax.tree.map(lambda leaf, i=i: leaf[i], state.critics.params))(batch.obs, act) for i in (0, 1)
-        ]
-        np.testing.assert_allclose(found, [np.std(np.stack(each), axis=0).mean()], rtol=1e-4, atol=1e-7)
+        one = lambda i: jax.vmap(jax.tree.map(lambda leaf: leaf[i], state.critics.params))(batch.obs, act)
+        return agent.disagreement(state, batch.obs), one(0), one(1)
+
+    found, first, second = both(agent.init(spec, jax.random.key(0)))
+    np.testing.assert_allclose(found, [np.abs(first - second).mean() / 2], rtol=1e-4, atol=1e-7)

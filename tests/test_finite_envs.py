@@ -99,7 +99,7 @@ def test_the_trap_ends_below_zero_and_times_out_above():
     assert (found, len(steps), steps[0].discount) == (1.0, 1, 0.0)
     missed, steps = episode(env, lambda obs: 0.5)
     assert (missed, len(steps), steps[-1].discount) == (0.0, 50, 1.0)
-    assert steps[-1].obs[0] == 1.0  # at the wall
+    assert steps[0].obs[0] == pytest.approx(-0.9) and steps[-1].obs[0] == 1.0  # 2 s - 1, at last at the wall
     actions = itertools.chain([1.0] * 3, itertools.repeat(-1.0))
     found, steps = episode(env, lambda obs: next(actions))
     assert found == 1.0 and len(steps) in (6, 7)  # three steps there, three or four back, by rounding

@@ -86,6 +86,8 @@ def test_tasks_are_chosen_and_mistyped(tmp_path: Path, monkeypatch: pytest.Monke
     assert run(["explore", "sparse", "--tasks", "hopper-hop", "--json", "--out", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)
     assert set(asked) == {("hopper-hop", 1_000_000, 4)} and len(told["claims"]) == len(sparse.EARLIER)
+    assert told["found_share"]["hopper-hop"]["sac"] == 1.0
+    assert told["first_reward"]["hopper-hop"]["functional"] == [10.0] * 4
     assert run(["explore", "sparse", "--tasks", "hoper-hop"]) == 2
     assert "did you mean hopper-hop?" in capsys.readouterr().err
     assert run(["explore", "deepsea", "--tasks", "hopper-hop"]) == 2

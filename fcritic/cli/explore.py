@@ -17,7 +17,7 @@ from fcritic.theory.experiments.base import Experiment
 prepare()
 
 NOT_QUICK = ("sparse",)
-"""Left out of `all --quick`: to compile deep agents takes longer than the others have for everything."""
+"""Left out of `all --quick`, which is to end within four minutes: compiling deep agents takes more than one."""
 
 _ALL = f"every one of them; with --quick all but {', '.join(NOT_QUICK)}"
 _LISTING = "\n".join(f"  {name:<18} {line}" for name, line in {**EXPERIMENTS, "all": _ALL}.items())
@@ -62,9 +62,9 @@ def _chosen(experiment: Experiment, tasks: tuple[str, ...]) -> Experiment:
 
 
 def _brief(report: dict[str, Any]) -> dict[str, Any]:
-    """A report without the data of its picture, but with the regret of each method and size where it has one."""
-    regret = {name: report["data"][name] for name in ("regret",) if name in report["data"]}
-    return without_data(report) | regret
+    """A report without the data of its picture, but for what a program would ask for first."""
+    names = ("regret", "found_share", "solved_share", "first_reward")
+    return without_data(report) | {name: report["data"][name] for name in names if name in report["data"]}
 
 
 def _help() -> str:

@@ -16,7 +16,8 @@ class TrapEnv(AbstractEnv):
 
     Any action below zero solves it at once. An actor without noise whose first action is above zero sees no reward,
     so its critic learns that nothing is worth anything, and no gradient leads it back. The best value at s is
-    discount^n, where n = floor(10 s) is the number of full steps before the one that crosses 0.
+    discount^n, where n = floor(10 s) is the number of full steps before the one that crosses 0. Seen is 2 s - 1: at
+    an observation of exactly 0 networks without biases are exactly 0 too, and so are their gradients.
     """
 
     spec = EnvSpec(obs_dim=1, act_dim=1)
@@ -35,7 +36,7 @@ class TrapEnv(AbstractEnv):
         return self._observe()
 
     def _observe(self) -> np.ndarray:
-        return np.array([self._position], np.float32)
+        return np.array([2 * self._position - 1], np.float32)
 
     def step(self, action: np.ndarray) -> Step:
         """Moves; a step across 0 ends the task, the fiftieth step ends the episode only."""

@@ -35,7 +35,7 @@ class Setting:
 
 
 TASKS: dict[str, Setting] = {
-    "trap": Setting(800, 0.9, 1.0, 0.5, 0.5),
+    "trap": Setting(800, 0.9, 1.0, 0.5, 0.5, normalize=False),
     "riverswim-6": Setting(3_000, 0.95, 3.0, 0.5, 1.7, normalize=False, evaluation_episodes=10),
     "deepsea-10": Setting(5_000, 0.99, 1.0, 0.5, 0.5, normalize=False, evaluation_episodes=5),
     "MountainCarContinuous-v0": Setting(16_000, 0.99, 30.0, 50.0, 0.0, action_repeat=4),
