@@ -9,6 +9,7 @@ from fcritic.console import TrainingConsole
 from fcritic.envs import Episode, Fault
 from fcritic.errors import CannotWrite
 from fcritic.evaluate import Evaluation
+from fcritic.journal import Journal
 from fcritic.logs import JSONLog, TensorBoardLog
 from fcritic.runs import RunDirectory
 from fcritic.types import Metrics
@@ -20,12 +21,14 @@ class Reporter:
     def __init__(self, config: TrainConfig, run: RunDirectory, console: TrainingConsole):
         self._config, self._run, self.console = config, run, console
         self.log = JSONLog(run.metrics_path)
+        self.journal = Journal(run.journal_path)
         self._events: TensorBoardLog | None = TensorBoardLog(run.path / "tensorboard")
         self._warned = ""
 
     def resume(self, position: int, frame: int | None) -> None:
         """Continues where a checkpoint was taken, or begins: rows that were written after it are taken back."""
         self.log.truncate(position)
+        self.journal.begin(frame or 0)
         if self._events is not None:
             self._events.close()
             self._events = TensorBoardLog(self._run.path / "tensorboard", frame)
@@ -63,6 +66,7 @@ class Reporter:
 
         Rows that the disk has no room for wait in memory until it has; TensorBoard, a mere view, is given up.
         """
+        self.journal.progress(frame)
         head = lambda index: {"seed": self._config.seed + index, "env_steps": frame, "kind": kind}
         rows_to_write = [head(index) | values for index, values in rows]
         try:
@@ -82,9 +86,11 @@ class Reporter:
         if line != self._warned:
             self._warned = line
             self.console.warn(line)
+            self.journal.warn(line)
 
     def close(self) -> None:
         """Closes the logs."""
         self.log.close()
+        self.journal.close()
         if self._events is not None:
             self._events.close()

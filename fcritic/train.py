@@ -96,7 +96,7 @@ class Training:
     def run(self) -> None:
         """Iterates to the end, or until a signal asks to stop."""
         try:
-            with self.stop, self.console:
+            with self.stop, self.console, self.reporter.journal:
                 announce(self)
                 while not self._finished():
                     try:
@@ -230,7 +230,7 @@ class Training:
         self._adopt(snapshot)
         self.progress.rollbacks = rollbacks
         self.state = with_other_numbers(self.state, rollbacks)
-        self.console.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
+        self.reporter.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
         self.reporter.write(self.frame, "rollback", [(0, {"why": str(fault), "rollbacks": rollbacks})])
 
     def _environments(self) -> envs.VectorEnv:

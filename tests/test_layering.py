@@ -3,6 +3,7 @@
 import ast
 import graphlib
 from pathlib import Path
+import sys
 
 import pytest
 
@@ -124,6 +125,14 @@ def test_the_theory_stands_alone():
 def test_exploration_builds_on_the_theory_alone():
     for module in in_unit("exploration"):
         assert {unit(other) for other in reachable(module)} <= {"exploration", "theory", "errors"}, module
+
+
+def test_watching_needs_the_standard_library_alone():
+    """So that the page is there at once, and a watcher takes no memory from a training."""
+    for module in in_unit("watch"):
+        assert {unit(other) for other in reachable(module)} <= {"watch", "disk", "layout", "errors"}, module
+        others = {each.split(".")[0] for each in EVERYTHING[module]} - {"fcritic"}
+        assert others <= sys.stdlib_module_names, module
 
 
 def test_no_module_imports_itself_through_others():

@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "run every actor of a run on fresh environments",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
+    "watch": "follow all runs below a folder in a web page, while they train",
     "experiment": "named sets of runs: train them, see how far they are, report",
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",
