@@ -1,8 +1,9 @@
 """When a training began, how far it was and how it ended, for people who watch it.
 
 Metrics hold no times, so that a continued run is bit for bit the uninterrupted one. ``journal.jsonl`` holds them:
-one object per line with ``time`` (seconds since 1970), ``env_steps`` and, unless it is plain progress, an ``event``:
-``begin`` (of a process, or after a rollback), ``warning`` or ``end``, with ``what`` in words. Training never reads it.
+one object per line with ``time`` (seconds since 1970), ``env_steps`` and, unless it is plain progress, ``event``:
+``begin`` (of a process, or after a rollback), ``warning`` or ``end``, with ``what`` in words. Training never reads
+it.
 """
 
 import contextlib

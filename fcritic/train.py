@@ -28,9 +28,10 @@ from fcritic.saving import (
     with_other_numbers,
 )
 from fcritic.stopping import Interrupted, StopSignal
+from fcritic.trackers import require_tracker
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
-FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout"))
+FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
 """What may change when a run continues: how long it is, how often it is looked at, what ends it, where it runs."""
 
 MOST_ROLLBACKS = 3
@@ -41,6 +42,7 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
     # An unusable task must not leave a directory behind.
     envs.make(config.task, seed=0, action_repeat=config.action_repeat).close()
+    require_tracker(config.log)
     prepare(config.deterministic)
     _refuse_shorter(config, Path(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
