@@ -32,7 +32,7 @@ from fcritic.trackers import require_tracker
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
 FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
-"""What may change when a run continues: how long it is, how often and by whom it is looked at, what ends it, where."""
+"""What may change when a run continues: its length, how often and by whom it is looked at, what ends it, where it runs."""
 
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
