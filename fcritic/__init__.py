@@ -15,6 +15,11 @@ _HOMES = {
     "ValueHead": "fcritic.networks.critics",
     "DeterministicPolicy": "fcritic.networks.policies",
     "Policy": "fcritic.networks.policies",
+    "check": "fcritic.checkup",
+    "configure": "fcritic.scripting",
+    "train_agent": "fcritic.scripting",
+    "load": "fcritic.trained",
+    "TrainedAgent": "fcritic.trained",
     "UsageError": "fcritic.errors",
 }
 

@@ -1,6 +1,7 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
 import dataclasses
+import re
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -32,7 +33,8 @@ class TrainConfig:
     recipe: str = "fac"
     """fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+) or an ablation; sets what follows."""
     task: str = "cartpole-swingup"
-    """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1) or a probe."""
+    """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), a probe, or your own code
+    (module:factory or path/to/file.py:factory)."""
     envs: int = 1
     """Parallel environments per seed."""
     steps: int = 1_000_000
@@ -95,6 +97,12 @@ class TrainConfig:
         return TrainConfig(find_recipe(recipe), recipe=recipe, **changes)
 
     @property
+    def run_name(self) -> str:
+        """A folder's name for a run of this config that was given none."""
+        task = re.sub(r"[^\w.:+-]", "_", self.task)
+        return f"{self.recipe}-{task}-{self.seed}"
+
+    @property
     def frames_per_iteration(self) -> int:
         """Frames that one iteration takes: one action in each environment."""
         return self.envs * self.action_repeat
@@ -152,7 +160,7 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         hint = hints[name]
         if dataclasses.is_dataclass(hint) and hint is not AbstractAgent:
             value = _from_json(hint, value, f"{prefix}{name}.")
-        elif not _fits(value, hint):
+        elif not fits(value, hint):
             raise UsageError(f"config.json: {prefix}{name} cannot be {value!r:.60}; restore the file")
         values[name] = tuple(value) if isinstance(value, list) else value
     try:
@@ -161,18 +169,18 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         raise UsageError(f"config.json does not fit this version of fcritic: {error}") from error
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
     """Whether a value from JSON is of the type that a field declares."""
     arguments = get_args(hint)
     if isinstance(hint, types.UnionType) or get_origin(hint) is Union:
-        return any(_fits(value, each) for each in arguments)
+        return any(fits(value, each) for each in arguments)
     if get_origin(hint) is Literal:
         return value in arguments
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             return False
         kinds = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
-        return len(value) == len(kinds) and all(map(_fits, value, kinds))
+        return len(value) == len(kinds) and all(map(fits, value, kinds))
     if hint is float:  # JSON does not tell 1 from 1.0
         return type(value) in (int, float)
     return type(value) is hint if hint in (int, bool, str, type(None)) else isinstance(value, hint)

@@ -11,11 +11,9 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.config import TrainConfig
+from fcritic.envs.base import EPISODE_LIMIT
 from fcritic.errors import UsageError
 from fcritic.replay import Normalizer
-
-EPISODE_LIMIT = 100_000
-"""Actions after which an evaluation gives up: a task without an end cannot be evaluated by episodes."""
 
 
 @dataclasses.dataclass(frozen=True)

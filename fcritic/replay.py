@@ -97,3 +97,8 @@ class Normalizer(eqx.Module):
         """Observations with mean 0 and variance 1, cut at 10 deviations against rare sensors."""
         mean, variance = (jnp.broadcast_to(value, obs.shape) for value in (self.mean, self.variance))
         return jnp.clip((obs - mean) / jnp.sqrt(variance + 1e-6), -10.0, 10.0)
+
+    def undo(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
+        """Raw observations from normalised ones that were not cut."""
+        mean, variance = (jnp.broadcast_to(value, obs.shape) for value in (self.mean, self.variance))
+        return obs * jnp.sqrt(variance + 1e-6) + mean

@@ -114,15 +114,24 @@ def load_policies(
     With `best`, each seed's policies are those of its best evaluation up to the checkpoint. `spec` spares building
     the task to find out its sizes.
     """
-    empty = jax.eval_shape(learning_of(config, spec or task_spec(config.task)).start, config.seed_numbers)
     if best:
-        like = Best.like(config.agent, empty)
+        learning = learning_of(config, spec or task_spec(config.task))
+        like = Best.like(config.agent, jax.eval_shape(learning.start, config.seed_numbers))
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
         found = unflatten(like, groups["best"])
         return found.policies, found.normalizer, facts | {"best": found.to_json()}
-    groups, facts = checkpoint.load(directory, ["agent"], {"agent": without_replay(empty)})
-    state = unflatten(without_replay(empty), groups["agent"])
+    state, facts = load_state(config, directory, spec)
     return jax.vmap(config.agent.evaluation_policies)(state.agent), state.normalizer, facts
+
+
+def load_state(
+    config: TrainConfig, directory: Path, spec: EnvSpec | None = None
+) -> tuple[TrainState, dict[str, Any]]:
+    """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
+    learning = learning_of(config, spec or task_spec(config.task))
+    like = without_replay(jax.eval_shape(learning.start, config.seed_numbers))
+    groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
+    return unflatten(like, groups["agent"]), facts
 
 
 def ring_rows(rows: Float[Array, "seeds capacity envs width"], first: int, last: int) -> np.ndarray:

@@ -32,7 +32,7 @@ from fcritic.trackers import require_tracker
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
 FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
-"""What may change when a run continues: its length, how often and by whom it is looked at, what ends it, where it runs."""
+"""What may change when a run continues: its length, how often and by whom it is looked at, what ends it, where."""
 
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
@@ -41,7 +41,7 @@ MOST_ROLLBACKS = 3
 def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
     # An unusable task must not leave a directory behind.
-    envs.make(config.task, seed=0, action_repeat=config.action_repeat).close()
+    envs.task_units(config.task, config.action_repeat)
     require_tracker(config.log)
     prepare(config.deterministic)
     _refuse_shorter(config, Path(out))

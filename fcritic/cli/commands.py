@@ -1,14 +1,13 @@
 """What each command does: parse its options, call the library, print for a person or a program."""
 
 import dataclasses
-import importlib.util
 import json
 import os
 from pathlib import Path
 import shlex
 import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -17,9 +16,7 @@ from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
-
-if TYPE_CHECKING:
-    from fcritic.runs import RunDirectory
+from fcritic.trust import trust
 
 prepare()
 
@@ -46,7 +43,8 @@ def train(args: list[str]) -> int:
     default = TrainOptions(TrainConfig.of(recipe))
     options = parse(TrainOptions, args, "train", default)
     config = options.config
-    out = options.out or f"runs/{config.recipe}-{config.task.replace('/', '_')}-{config.seed}"
+    trust(config.task)
+    out = options.out or f"runs/{config.run_name}"
     return _train(config, out, f"fcritic train {shlex.join(args)}", options.quiet, options.json)
 
 
@@ -95,18 +93,6 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     return 0
 
 
-def _config_of(run: "RunDirectory") -> TrainConfig:
-    """The configuration of a run, which may be a stranger's: it must not bring code to be executed."""
-    config = TrainConfig.from_json(run.config)
-    module, _, name = config.task.partition(":")
-    if name and module.partition(".")[0].isidentifier():  # Gymnasium imports what is before the colon
-        found = importlib.util.find_spec(module.partition(".")[0])
-        places = [found.origin, *(found.submodule_search_locations or ())] if found else []
-        if any(place and Path(place).resolve().is_relative_to(run.path.resolve()) for place in places):
-            raise UsageError(f"{run.path} brings the code of its own task, {module}; move it out if you trust it")
-    return config
-
-
 @dataclasses.dataclass(frozen=True)
 class ResumeOptions:
     """Continues a run from its newest checkpoint."""
@@ -123,10 +109,11 @@ class ResumeOptions:
 
 def resume(args: list[str]) -> int:
     """`fcritic resume DIR`."""
+    from fcritic.run_config import config_of
     from fcritic.runs import RunDirectory
 
     options = parse(ResumeOptions, args, "resume")
-    config = _config_of(RunDirectory.open_existing(options.directory))
+    config = config_of(RunDirectory.open_existing(options.directory))
     if options.steps is not None:
         config = dataclasses.replace(config, steps=options.steps)
     command = f"fcritic resume {shlex.join(args)}"
@@ -152,13 +139,14 @@ def evaluate(args: list[str]) -> None:
     from fcritic import results
     from fcritic.errors import require_at_least
     from fcritic.evaluate import Evaluator
+    from fcritic.run_config import config_of
     from fcritic.runs import RunDirectory
     from fcritic.saving import load_policies
 
     options = parse(EvaluateOptions, args, "evaluate")
     require_at_least(1, episodes=options.episodes)
     run = RunDirectory.open_existing(options.directory)
-    config = _config_of(run)
+    config = config_of(run)
     newest = run.latest_checkpoint()
     if newest is None:
         raise UsageError(f"{options.directory} has no checkpoint yet; continue it with fcritic resume")

@@ -12,6 +12,7 @@ COMMANDS = {
     "train": "train an agent, or continue the run in --out",
     "resume": "continue a run, by default to its end",
     "evaluate": "run every actor of a run on fresh environments",
+    "check": "what is wrong with an environment, before hours are spent on it",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
     "watch": "follow all runs below a folder in a web page, while they train",

@@ -1,4 +1,4 @@
-"""Environments by name: DeepMind Control (``cheetah-run``), probes (``probe-delay``), Gymnasium ids."""
+"""Environments by name: DeepMind Control (``cheetah-run``), probes (``probe-delay``), Gymnasium ids, own code."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +12,9 @@ from fcritic.envs.gym import GymEnv, gym_tasks
 from fcritic.envs.gym_vector import GymVectorGroup
 from fcritic.envs.keeper import Fault, OnFault
 from fcritic.envs.local import LocalGroup
+from fcritic.envs.own import GIVEN, Task, build, call, find_factory, name_of, takes_many
 from fcritic.envs.probes import ProbeEnv, probe_tasks
+from fcritic.envs.units import Units
 from fcritic.envs.vector import Episode, VectorEnv
 from fcritic.envs.watch import Watch
 from fcritic.envs.workers import WorkerGroup
@@ -31,6 +33,8 @@ __all__ = [
     "GymEnv",
     "ProbeEnv",
     "Step",
+    "Task",
+    "Units",
     "VectorEnv",
     "copy_seeds",
     "dmc_tasks",
@@ -38,13 +42,19 @@ __all__ = [
     "gym_tasks",
     "make",
     "make_vector",
+    "name_of",
     "probe_tasks",
     "task_spec",
+    "task_units",
 ]
 
 
 def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
     """One environment of the named task."""
+    if (factory := find_factory(task) if ":" in task else None) is not None:
+        if takes_many(factory):
+            raise UsageError(f"{task} builds vector environments; a single one is asked for here")
+        return build(task, factory, seed, action_repeat)
     if task in probe_tasks():
         if action_repeat != 1:
             raise UsageError(f"{task} has known values for action_repeat 1 only, not {action_repeat}")
@@ -82,6 +92,10 @@ def make_vector(
         raise UsageError(f"at least one seed and one environment are needed, not {len(seeds)} and {envs}")
     if min(seeds) < 0:
         raise UsageError(f"seeds must not be negative, as {min(seeds)} is")
+    if (vector := _own_vector(task, len(seeds) * envs, action_repeat, processes, on_fault)) is not None:
+        return from_gym_vector(vector, seeds=seeds, salt=salt, timeout=timeout)
+    if processes and task.startswith(GIVEN):
+        raise UsageError(f"{task} cannot be sent to worker processes; put it into a module, or --env-processes 0")
     numbers = copy_seeds(seeds, envs, salt)
     flat = [number for row in numbers for number in row]
     if processes:
@@ -114,9 +128,32 @@ def copy_seeds(seeds: Sequence[int], envs: int, salt: str) -> list[list[int]]:
 
 def task_spec(task: str) -> EnvSpec:
     """The sizes of a task's observations and actions; builds it once to find out."""
-    env = make(task, seed=0)
+    return task_units(task)[0]
+
+
+def task_units(task: str, action_repeat: int = 1) -> tuple[EnvSpec, Units]:
+    """The sizes of a task, and the way between its own units and the networks'; builds it once to find out."""
+    vector = _own_vector(task, 1)
+    env = make(task, seed=0, action_repeat=action_repeat) if vector is None else GymVectorGroup(vector)
     env.close()
-    return env.spec
+    return env.spec, env.units
+
+
+def _own_vector(
+    task: str, count: int, action_repeat: int = 1, processes: int = 0, on_fault: OnFault = "stop"
+) -> "gymnasium.vector.VectorEnv | None":
+    """What a factory of vector environments builds, or None where the task is no such factory."""
+    factory = find_factory(task) if ":" in task else None
+    if factory is None or not takes_many(factory):
+        return None
+    if action_repeat != 1 or processes or on_fault == "skip":
+        raise UsageError(
+            f"{task} builds vector environments; leave out --action-repeat, --env-processes, --on-fault skip"
+        )
+    vector = call(task, factory, num_envs=count)
+    if getattr(vector, "num_envs", None) != count:
+        raise UsageError(f"{task} was asked for {count} sub-environments and returned {vector!r:.80}")
+    return vector
 
 
 def _copy_seed(seed: int, copy: int, salt: str) -> int:

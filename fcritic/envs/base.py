@@ -1,11 +1,16 @@
 """What the training loop asks of one environment. Everything here is NumPy on the host."""
 
 import abc
+import functools
 from typing import NamedTuple
 
 import numpy as np
 
+from fcritic.envs.units import Units
 from fcritic.types import EnvSpec
+
+EPISODE_LIMIT = 100_000
+"""Actions after which an evaluation gives up: a task without an end cannot be evaluated by episodes."""
 
 EnvState = dict[str, np.ndarray]
 """Named arrays that put an environment back exactly where it was, in the middle of an episode."""
@@ -29,6 +34,11 @@ class AbstractEnv(abc.ABC):
 
     spec: EnvSpec
     name: str = ""  # of the task, for messages
+
+    @functools.cached_property
+    def units(self) -> Units:
+        """The way between the task's own observations and actions and the networks'; the same by default."""
+        return Units.plain(self.spec)
 
     @abc.abstractmethod
     def reset(self) -> np.ndarray:

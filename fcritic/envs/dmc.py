@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 
 from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.units import ActionRange, Units
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
 
@@ -45,8 +46,9 @@ class DMCEnv(AbstractEnv):
         self._build(seed)
         bounds = self._env.action_spec()
         limited = np.abs(bounds.maximum) < UNLIMITED
-        self._half_range = np.where(limited, (bounds.maximum - bounds.minimum) / 2, 1.0)
-        self._centre = np.where(limited, (bounds.maximum + bounds.minimum) / 2, 0.0)
+        low, high = np.where(limited, [bounds.minimum, bounds.maximum], [[-1.0], [1.0]])
+        self.units = Units(ActionRange(low, high), None, _flat)
+        self._half_range, self._centre = self.units.actions.half_range, self.units.actions.centre
         obs_dim = sum(int(np.prod(part.shape)) for part in self._env.observation_spec().values())
         self.spec = EnvSpec(obs_dim=obs_dim, act_dim=bounds.shape[0])
         # Reused in every step: the physics copies the control, so nobody else ever sees this array.

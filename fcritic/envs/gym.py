@@ -37,14 +37,14 @@ class GymEnv(AbstractEnv):
     def __init__(self, env_or_id: "str | gymnasium.Env", *, seed: int, action_repeat: int = 1, **kwargs: Any):
         if action_repeat < 1:
             raise UsageError(f"action_repeat must be at least 1, not {action_repeat}")
-        self._env = _make(env_or_id, kwargs) if isinstance(env_or_id, str) else env_or_id
+        self._env = make_gym(env_or_id, **kwargs) if isinstance(env_or_id, str) else env_or_id
         given = self._env.spec.id if self._env.spec else type(self._env.unwrapped).__name__
         self.name = env_or_id if isinstance(env_or_id, str) else given
         self._spaces = Spaces(self.name, self._env.observation_space, self._env.action_space)
-        self.spec = self._spaces.spec
+        self.spec, self.units = self._spaces.spec, self._spaces.units
         self._action_repeat = action_repeat
         self._seed: int | None = seed
-        self._time_limit = _find_time_limit(self._env)
+        self._time_limit = find_time_limit(self._env)
         self._keeper = find_state_keeper(self._env)
 
     def reset(self) -> np.ndarray:
@@ -119,7 +119,8 @@ def gym_tasks() -> list[str]:
     return sorted(gymnasium.registry)
 
 
-def _make(name: str, kwargs: dict[str, Any]) -> "gymnasium.Env":
+def make_gym(name: str, **kwargs: Any) -> "gymnasium.Env":
+    """A registered environment of Gymnasium, as it is; what cannot be built is told in a line."""
     import gymnasium
 
     if ":" not in name and name not in gymnasium.registry:
@@ -133,7 +134,7 @@ def _make(name: str, kwargs: dict[str, Any]) -> "gymnasium.Env":
         raise UsageError(f"Gymnasium cannot build '{name}': {reason}{install}") from error
 
 
-def _find_time_limit(env: "gymnasium.Env") -> Any:
+def find_time_limit(env: "gymnasium.Env") -> Any:
     """The TimeLimit wrapper among `env`'s wrappers, or None."""
     from gymnasium.wrappers import TimeLimit
 

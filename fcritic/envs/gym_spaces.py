@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcritic.envs.answers import WrongAnswer, numbers
+from fcritic.envs.units import ActionRange, Units
 from fcritic.errors import UsageError
 from fcritic.types import EnvSpec
 
@@ -19,25 +20,18 @@ class Spaces:
     """The spaces of one environment: actions in [-1, 1] are scaled to its bounds, observations are flattened."""
 
     def __init__(self, name: str, observation_space: "gymnasium.Space", action_space: "gymnasium.Space"):
-        self._action_space = _checked_action_space(name, action_space)
+        _check_action_space(name, action_space)
         _check_observation_space(name, observation_space)
         self.observation_space = observation_space
         self.flatten = _flattener(observation_space)
         """Makes a new float32 array of an observation; raises `WrongAnswer` for what is not in the space."""
-        low, high = (np.asarray(bound, np.float64) for bound in (self._action_space.low, self._action_space.high))
-        self._half_range, self._centre = ((high - low) / 2).ravel(), ((high + low) / 2).ravel()
-        self.spec = EnvSpec(_size(observation_space), self._half_range.size)
-
-    def scale(self, action: np.ndarray) -> np.ndarray:
+        self.units = Units(ActionRange(action_space.low, action_space.high), observation_space.shape, self.flatten)
+        self.scale = self.units.actions.scale
         """An action as the environment wants it."""
-        scaled = np.minimum(np.maximum(action, -1.0), 1.0) * self._half_range + self._centre
-        space = self._action_space
-        scaled = scaled.astype(space.dtype).reshape(space.shape)
-        # Rounding may step over a bound by one unit, and some environments assert that it does not.
-        return np.minimum(np.maximum(scaled, space.low), space.high)
+        self.spec = EnvSpec(_size(observation_space), self.units.actions.low.size)
 
 
-def _checked_action_space(name: str, space: "gymnasium.Space") -> "gymnasium.spaces.Box":
+def _check_action_space(name: str, space: "gymnasium.Space") -> None:
     from gymnasium.spaces import Box
 
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
@@ -50,7 +44,6 @@ def _checked_action_space(name: str, space: "gymnasium.Space") -> "gymnasium.spa
             f"{name} has actions without finite bounds; wrap it in gymnasium.wrappers.TransformAction with a "
             "bounded Box as its action space"
         )
-    return space
 
 
 def _check_observation_space(name: str, space: "gymnasium.Space") -> None:

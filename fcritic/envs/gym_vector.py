@@ -41,7 +41,8 @@ class GymVectorGroup(AbstractGroup):
         name = env.spec.id if env.spec else type(env.unwrapped).__name__
         self._same_step = _same_step(name, env.metadata)
         self._spaces = Spaces(name, env.single_observation_space, env.single_action_space)
-        self.spec, self.names = self._spaces.spec, [name] * env.num_envs
+        self.spec, self.units = self._spaces.spec, self._spaces.units
+        self.names = [name] * env.num_envs
         self.board = Board(env.num_envs, self.spec)
         self._seeds: dict[int, int] = {}  # given but not yet used
 

@@ -1,0 +1,34 @@
+"""`fcritic check`: what is wrong with an environment, before hours are spent on it."""
+
+import dataclasses
+import json
+from typing import Annotated
+
+import tyro
+
+from fcritic.checkup import check as examine
+from fcritic.cli.parsing import parse
+from fcritic.trust import trust
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckOptions:
+    """Examines an environment with random actions and says what is wrong with it, where, and what to do."""
+
+    task: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="TASK")]]
+    """As for `train`: a Gymnasium id, domain-task, module:factory or path/to/file.py:factory."""
+    steps: int = 1000
+    """Random actions to take, in at most 20 seconds."""
+    env_timeout: float = 60.0
+    """Seconds that one call may take."""
+    json: bool = False
+    """Print JSON."""
+
+
+def check(args: list[str]) -> int:
+    """`fcritic check TASK`: 0 if nothing stands against training, 1 if errors were found."""
+    options = parse(CheckOptions, args, "check")
+    trust(options.task)
+    report = examine(options.task, options.steps, options.env_timeout)
+    print(json.dumps(report.to_json(), indent=2) if options.json else report)
+    return 0 if report.healthy else 1

@@ -1,0 +1,75 @@
+"""Whose code may run: a run that was made elsewhere may name a file of code, but only its user can trust it.
+
+A file becomes trusted when its user names it as a task, in `fcritic train`, `fcritic check` or in Python. The list
+of these files is kept in the user's own configuration, where no run can write.
+"""
+
+from collections.abc import Iterator
+import importlib.util
+import os
+from pathlib import Path
+import shlex
+
+from fcritic.envs.own import file_of
+from fcritic.errors import UsageError
+
+MOST_BYTES = 2**20
+"""Of the list of trusted files."""
+
+
+def trust(task: str) -> None:
+    """The user has named this task: if it is a file of code, it may run from now on, also by way of a run."""
+    file = file_of(task)
+    if file is None or not file.is_file() or is_trusted(file):
+        return
+    try:
+        _ledger().parent.mkdir(parents=True, exist_ok=True)
+        with _ledger().open("a", encoding="utf-8") as ledger:
+            ledger.write(f"{file.resolve()}\n")
+    except OSError:  # a home that cannot be written: the file has to be named each time
+        return
+
+
+def is_trusted(file: Path) -> bool:
+    """Whether the user has named this file before."""
+    try:
+        with _ledger().open(encoding="utf-8") as ledger:
+            return str(file.resolve()) in ledger.read(MOST_BYTES).splitlines()
+    except OSError:
+        return False
+
+
+def require_trusted(task: str, folder: Path) -> None:
+    """Refuses a task, named by the run in `folder`, whose code the run may have brought along."""
+    file = file_of(task)
+    places = [file] if file is not None else list(_places(task))
+    if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
+        where = file or task.partition(":")[0]
+        raise UsageError(f"{folder} brings the code of its own task, {where}; move it out if you trust it")
+    if file is not None and file.is_file() and not is_trusted(file):
+        raise UsageError(
+            f"{folder} wants to run the code in {file}; if you trust it: fcritic check {shlex.quote(task)}"
+        )
+
+
+def _ledger() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "fcritic" / "trusted-tasks"
+
+
+def _places(task: str) -> Iterator[Path]:
+    """Where the module that a task names, and the packages around it, would be imported from; imports nothing."""
+    module, colon, _ = task.partition(":")
+    if not colon or not all(part.isidentifier() for part in module.split(".")):
+        return
+    first, *rest = module.split(".")
+    spec = importlib.util.find_spec(first)
+    if spec is None:
+        return
+    if spec.has_location:  # those of built-in modules are no paths
+        yield Path(spec.origin)
+    inside = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    yield from inside
+    for part in rest:
+        yield from (folder / f"{part}.py" for folder in inside)
+        inside = [folder / part for folder in inside]
+        yield from inside

@@ -1,0 +1,236 @@
+"""A loaded agent: its actions in the task's units, its critics on any policy, and what it refuses to load."""
+
+import dataclasses
+import json
+from pathlib import Path
+import shutil
+
+import equinox as eqx
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcritic
+from fcritic import ensembles, envs
+from fcritic.agents.recipes import find_recipe
+from fcritic.config import TrainConfig
+from fcritic.envs.units import ActionRange
+from fcritic.errors import CheckpointError, UsageError
+from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.networks.critics import FunctionalCritic
+from fcritic.networks.policies import DeterministicPolicy
+from fcritic.replay import Normalizer
+from fcritic.train import train
+from fcritic.trained import TrainedAgent
+
+ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)
+SIZES = {"members": 3, "batch_size": 5, "actor_hidden": (8, 6), "encoder": ENCODER}
+HEADS = {"state_action_hidden": (7,), "state_action_code": 4, "joint_hidden": (6,)}
+TASK = "Pendulum-v1"  # observations of 3 numbers, torques between -2 and 2
+
+
+def agent_of(kind: str):
+    if kind in ("sac", "td3"):
+        return dataclasses.replace(find_recipe(kind), actor_hidden=(8,), critic_hidden=(9,))
+    encoder = dataclasses.replace(ENCODER, shared=kind == "shared")
+    return dataclasses.replace(
+        find_recipe("fac"), **SIZES | HEADS | {"encoder": encoder, "functional": kind != "plain"}
+    )
+
+
+def untrained(kind: str) -> TrainedAgent:
+    """As one that was loaded, but with first parameters and a normaliser that changes a lot."""
+    config = TrainConfig(agent_of(kind), task=TASK)
+    spec, units = envs.task_units(TASK)
+    state = config.agent.init(spec, jax.random.key(1))
+    seen = Normalizer(jnp.array([0.1, -0.2, 0.5]), jnp.array([0.3, 0.5, 9.0]), jnp.int32(7))
+    policies = config.agent.evaluation_policies(state)
+    return TrainedAgent(policies, state.critics.params, seen, seen, config, spec, units, 0, 0, Path())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Seeds 3 and 4 on the pendulum, a few updates each."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    numbers = {"seeds": 2, "seed": 3, "steps": 60, "warmup": 20, "replay": 60, "eval_every": 30}
+    train(TrainConfig(agent_of("fac"), task=TASK, **numbers), out, quiet=True)
+    return out
+
+
+@pytest.fixture
+def obs():
+    return np.random.default_rng(0).uniform(-1, 1, (4, 3)).astype(np.float32)
+
+
+def test_a_loaded_agent_acts_as_its_policy_does_in_the_loop(run, obs):
+    agent = fcritic.load(run, seed=4, actor=1)
+    assert (agent.seed, agent.frame, agent.actors, agent.spec.obs_dim) == (4, 60, 3, 3)
+    policies, normalizer, _ = fcritic.saving.load_policies(agent.config, next(run.glob("checkpoints/*")))
+    for number in range(3):
+        policy = ensembles.member(policies, (1, number))
+        by_hand = 2 * np.stack([policy(ensembles.member(normalizer, 1)(row)) for row in obs])
+        np.testing.assert_allclose(agent.act(obs, number), by_hand, rtol=1e-5)
+    np.testing.assert_allclose(agent.act(obs), agent.act(obs, 1))
+    np.testing.assert_allclose(agent.act(obs[2]), agent.act(obs)[2], rtol=1e-6)
+    assert not np.allclose(agent.act(obs), fcritic.load(run, seed=3, actor=1).act(obs))
+    environment = gymnasium.make(TASK)
+    assert environment.action_space.contains(agent.act(environment.reset(seed=0)[0]))
+
+
+def test_actions_reach_the_simulator_in_its_units(run):
+    """The loop's environment with the policy's action goes where the bare one goes with the agent's."""
+    agent = fcritic.load(run)
+    inner, bare = envs.make(TASK, seed=11), gymnasium.make(TASK)
+    seen, raw = inner.reset(), bare.reset(seed=11)[0]
+    np.testing.assert_array_equal(seen, raw)
+    for _ in range(5):
+        step = inner.step(np.asarray(agent.policy()(agent.normalizer(jnp.asarray(seen)))))
+        raw, reward, *_ = bare.step(agent.act(raw))
+        np.testing.assert_allclose(step.obs, raw, rtol=1e-5)
+        assert step.reward == pytest.approx(reward, rel=1e-5)
+        seen = step.obs
+
+
+def test_the_best_policies_are_seen_through_their_own_normaliser(run, obs):
+    """Under one that is an affine map of the critics', the map can be put into the first layer instead."""
+    best = fcritic.load(run, best=True)
+    state, kept = fcritic.load(run), best.normalizer
+    assert not np.allclose(kept.mean, best.critic_normalizer.mean) or kept.updates != state.normalizer.updates
+    earlier = Normalizer(jnp.array([0.3, -0.1, 0.7]), jnp.array([0.5, 0.4, 4.0]), jnp.int32(5))
+    agent = dataclasses.replace(state, normalizer=earlier)
+    policy, critics = agent.policy(0), agent.critic_normalizer
+    deviation = lambda normalizer: np.sqrt(np.asarray(normalizer.variance) + 1e-6)
+    scale = deviation(critics) / deviation(earlier)
+    shift = (np.asarray(critics.mean) - np.asarray(earlier.mean)) / deviation(earlier)
+    first = policy.network.layers[0]
+    folded = eqx.tree_at(
+        lambda p: (p.network.layers[0].weight, p.network.layers[0].bias),
+        policy,
+        (first.weight * scale[:, None], first.bias + shift @ first.weight),
+    )
+    np.testing.assert_allclose(agent.value(0, obs), state.value(folded, obs), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(agent.act(obs, 0), state.act(obs, folded), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fac", "shared", "plain", "sac"])
+def test_values_are_those_of_each_critic(kind, obs):
+    agent = untrained(kind)
+    policy = DeterministicPolicy(3, (5, 4), 1, key=jax.random.key(9), last_scale=0.5)  # none of the agent's
+    found = agent.value(policy, obs)
+    critics, torque, quarter = agent.critics, np.array([0.5], np.float32), jnp.array([0.25])
+    seen = agent.normalizer(jnp.asarray(obs))
+    for number in range(found.shape[0]):
+        if kind == "sac":
+            judge = lambda p, s, a, number=number: ensembles.member(critics, number)(s, a)
+        else:
+            encoder = critics.encoder if kind in ("shared", "plain") else ensembles.member(critics.encoder, number)
+            judge = FunctionalCritic(encoder, ensembles.member(critics.head, number))
+        # The torque 0.5 is a quarter of the most.
+        expected, given = jax.jit(
+            lambda judge=judge: (
+                jax.vmap(lambda s: judge(policy, s, policy(s)))(seen),
+                judge(policy, seen[0], quarter),
+            )
+        )()
+        np.testing.assert_allclose(found[number], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(agent.value(policy, obs[0], torque)[number], given, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["shared", "sac"])
+def test_the_gradient_is_the_slope_of_the_value(kind, obs):
+    agent = untrained(kind)
+    policy = agent.policy(0)
+    slope = agent.gradient(policy, obs)
+    assert jax.tree.structure(slope) == jax.tree.structure(policy)
+    move = lambda step: jax.tree.map(lambda leaf, way: leaf + step * way, policy, slope)
+    size = sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(slope))
+    step = 1e-2 / np.sqrt(size)
+    rise = (agent.value(move(step), obs).mean() - agent.value(move(-step), obs).mean()) / (2 * step)
+    assert float(rise) == pytest.approx(size, rel=0.02)
+
+
+def test_the_second_term_is_the_part_through_the_policy_input(obs):
+    agent = untrained("fac")
+    policy, number = agent.policy(1), 2
+    critic = ensembles.member(agent.critics, number)
+    seen = agent.normalizer(jnp.asarray(obs))
+    first = lambda p: jax.vmap(lambda s: critic(policy, s, p(s)))(seen).mean()
+    second = lambda p: jax.vmap(lambda s: critic(p, s, policy(s)))(seen).mean()
+    close = lambda a, b: jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-7), a, b)
+    slopes = jax.jit(lambda p: (jax.grad(first)(p), jax.grad(second)(p)))(policy)
+    close(agent.gradient(policy, obs, critic=number), jax.tree.map(jnp.add, *slopes))
+    close(agent.gradient(policy, obs, critic=number, second_term=0.0), slopes[0])
+
+
+def test_a_comparison_is_the_difference_of_values(obs):
+    agent = untrained("fac")
+    found, back = agent.compare(0, 2, obs), agent.compare(2, 0, obs)
+    by_hand = np.asarray(agent.value(0, obs)) - np.asarray(agent.value(2, obs))
+    np.testing.assert_allclose(found.differences, by_hand, rtol=1e-6)
+    np.testing.assert_allclose(found.per_critic, by_hand.mean(axis=1), rtol=1e-6)
+    assert found.mean == pytest.approx(-back.mean) and found.mean == pytest.approx(by_hand.mean(), rel=1e-5)
+    assert found.spread == pytest.approx(by_hand.mean(axis=1).std(), rel=1e-5)
+
+
+def test_action_ranges_go_both_ways():
+    bounds = ActionRange(np.array([[-3.0, 0.0], [1.0, 5.0]]), np.array([[1.0, 10.0], [2.0, 5.0]]))
+    own = np.array([[-1.0, 0.5, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    task = bounds.scale(own)
+    np.testing.assert_allclose(task[0], [[-3.0, 7.5], [2.0, 5.0]])
+    np.testing.assert_allclose(bounds.unscale(task), own)
+    np.testing.assert_allclose(bounds.unscale(task[0]), own[0])
+    np.testing.assert_allclose(bounds.scale(np.full(4, 9.0)), [[1.0, 10.0], [2.0, 5.0]])
+
+
+def test_a_dict_of_observations_is_flattened_and_other_shapes_are_refused(run, obs):
+    agent = fcritic.load(run)
+    with pytest.raises(UsageError, match=r"has shape \(3,\), or one more axis, not \(4,\)"):
+        agent.act(np.zeros(4))
+    with pytest.raises(UsageError, match=r"here 4 of them, not \(2,\)"):
+        agent.value(0, obs, np.zeros(2))
+    cartpole = envs.task_units("cartpole-swingup")[1]
+    assert cartpole.flatten({"position": np.arange(3.0), "velocity": np.arange(2.0)}).tolist() == [0, 1, 2, 0, 1]
+    of_parts = dataclasses.replace(agent, units=dataclasses.replace(agent.units, obs_shape=None, flatten=list_of))
+    np.testing.assert_allclose(of_parts.act({"a": obs[0]}), agent.act(obs[0]))
+
+
+def list_of(parts: dict) -> np.ndarray:
+    return np.concatenate(list(parts.values()))
+
+
+def test_what_is_not_there_is_named(run, tmp_path):
+    with pytest.raises(UsageError, match="has no seed 0; it has 3, 4"):
+        fcritic.load(run, seed=0)
+    with pytest.raises(UsageError, match="no actor 3; this agent has actors 0 to 2"):
+        fcritic.load(run, actor=3)
+    with pytest.raises(UsageError, match="no critic -1; this agent has critics 0 to 2"):
+        fcritic.load(run).gradient(0, np.zeros(3), critic=-1)
+    with pytest.raises(UsageError, match="does not exist"):
+        fcritic.load(tmp_path / "absent")
+    shutil.copytree(run, tmp_path / "bare", ignore=shutil.ignore_patterns("checkpoints"))
+    with pytest.raises(UsageError, match="has no checkpoint yet"):
+        fcritic.load(tmp_path / "bare")
+
+
+def test_a_checkpoint_of_another_shape_is_refused(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["agent"]["joint_hidden"] = [99]
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="has shape"):
+        fcritic.load(copy)
+
+
+def test_a_run_that_brings_code_is_refused(run, tmp_path, monkeypatch):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"task": "brought_along:Task-v0"}))
+    (copy / "brought_along.py").write_text("raise SystemExit('executed')")
+    monkeypatch.chdir(copy)
+    monkeypatch.syspath_prepend(str(copy))
+    with pytest.raises(UsageError, match="brings the code of its own task"):
+        fcritic.load(copy)
