@@ -16,6 +16,7 @@ COMMANDS = {
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs",
     "watch": "follow all runs below a folder in a web page, while they train",
+    "inspect": "what the critics of a trained agent say of policies, beside what these reach",
     "experiment": "named sets of runs: train them, see how far they are, report",
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",
