@@ -30,21 +30,17 @@ def inspect(
     require_functional(agent)
     slices.require_corners(corners, agent.actors)
     start = time.monotonic()
-    square = slices.plane(agent.policies, corners, *slices.grid(count))
-    on_line = slices.plane(agent.policies, corners, *slices.line(count))
-    rollouts = Rollouts(agent, episodes, min(ensembles.size(square), WIDTH))
-    try:
-        seen = _measure(rollouts, square, "slice", say)
-        line_seen = _measure(rollouts, on_line, "line", say)
-    finally:
-        rollouts.close()
+    x, y = slices.points(count)
+    policies = slices.plane(agent.policies, corners, x, y)
+    seen = _measure(agent, policies, episodes, say)
     say("asking the critics")
+    predicted = predictions.values(agent, policies, seen.first)
+    square, line = np.arange(count**2), slices.on_line(count)
     report = {
         "agent": _facts(agent, seen) | {"corners": list(corners), "episodes": episodes},
         "places": slices.places(count).tolist(),
-        "slice": _beside(predictions.values(agent, square, seen.first), seen),
-        "line": {"x": slices.line(count)[0].tolist()}
-        | _beside(predictions.values(agent, on_line, seen.first), line_seen),
+        "slice": _beside(predicted, seen, square),
+        "line": {"x": x[line].tolist()} | _beside(predicted, seen, line),
         "embedding": _embedding(agent),
         "probes": _probes(agent, seen.first),
     }
@@ -60,10 +56,16 @@ def require_functional(agent: TrainedAgent) -> None:
         )
 
 
-def _measure(rollouts: Rollouts, policies: Any, name: str, say: Say) -> Returns:
-    total = ensembles.size(policies) * rollouts.episodes
-    say(f"running the {name}: 0 of {total} episodes")
-    return rollouts.measure(policies, lambda done: say(f"running the {name}: {done} of {total} episodes"))
+def _measure(agent: TrainedAgent, policies: Any, episodes: int, say: Say) -> Returns:
+    count = ensembles.size(policies)
+    turns = -(-count // WIDTH)
+    rollouts = Rollouts(agent, episodes, -(-count // turns))  # so that none runs for nothing
+    told = lambda done: say(f"running {count} policies: {done} of {count * episodes} episodes")
+    try:
+        told(0)
+        return rollouts.measure(policies, told)
+    finally:
+        rollouts.close()
 
 
 def _facts(agent: TrainedAgent, seen: Returns) -> dict[str, Any]:
@@ -82,15 +84,19 @@ def _facts(agent: TrainedAgent, seen: Returns) -> dict[str, Any]:
     }
 
 
-def _beside(predicted: np.ndarray, seen: Returns) -> dict[str, Any]:
-    """Predictions of every critic beside what was measured, and how well they agree."""
-    plain, discounted = seen.plain.mean(axis=1), seen.discounted.mean(axis=1)
+def _beside(predicted: np.ndarray, seen: Returns, chosen: np.ndarray) -> dict[str, Any]:
+    """For chosen policies, predictions of every critic beside what was measured, and how well they agree."""
+    predicted = predicted[:, chosen]
+    plain, discounted = seen.plain[chosen].mean(axis=1), seen.discounted[chosen].mean(axis=1)
     judge = lambda values: agreement(values, discounted) | {"rank_plain": agreement(values, plain)["rank"]}
     return {
         "predicted": predicted.tolist(),
         "discounted": discounted.tolist(),
         "plain": plain.tolist(),
-        "deviation": {"discounted": seen.discounted.std(axis=1).tolist(), "plain": seen.plain.std(axis=1).tolist()},
+        "deviation": {
+            "discounted": seen.discounted[chosen].std(axis=1).tolist(),
+            "plain": seen.plain[chosen].std(axis=1).tolist(),
+        },
         "agreement": {"mean": judge(predicted.mean(axis=0)), "critics": [judge(each) for each in predicted]},
     }
 

@@ -41,12 +41,15 @@ class Rollouts:
 
     def measure(self, policies: Any, progress: Callable[[int], None] = lambda done: None) -> Returns:
         """Runs a stack of policies; `progress` hears how many episodes are over."""
-        count, parts = ensembles.size(policies), []
+        count, parts, done = ensembles.size(policies), [], 0
         for start in range(0, count, self.width):
-            index = np.minimum(np.arange(start, start + self.width), count - 1)  # the last ones fill up
-            part = ensembles.member(policies, index)
-            parts.append([self._episode(part, number) for number in range(self.episodes)])
-            progress(min(start + self.width, count) * self.episodes)
+            index = np.minimum(np.arange(start, start + self.width), count - 1)  # the last one fills up
+            part, own = ensembles.member(policies, index), []
+            for number in range(self.episodes):
+                own.append(self._episode(part, number))
+                done += min(self.width, count - start)
+                progress(done)
+            parts.append(own)
         join = lambda name: np.concatenate(
             [np.stack([getattr(each, name) for each in part], axis=1) for part in parts]
         )[:count]

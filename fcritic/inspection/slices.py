@@ -35,16 +35,19 @@ def plane(policies: Any, corners: tuple[int, int, int], x: np.ndarray, y: np.nda
     return jax.tree.map(mix, first, second, third)
 
 
-def grid(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The places x and y of a square of `count` by `count` policies, x varying first."""
+def points(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places x and y of a square of `count` by `count` policies, x varying first, and then of those that lie
+    half-way between its policies on the line from a to b."""
     x, y = np.meshgrid(places(count), places(count))
-    return x.ravel(), y.ravel()
+    between = (places(count)[1:] + places(count)[:-1]) / 2
+    return np.concatenate([x.ravel(), between]), np.concatenate([y.ravel(), np.zeros_like(between)])
 
 
-def line(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The places of policies on the line from a to b, twice as close as in the grid."""
-    x = np.linspace(LOW, HIGH, 2 * count - 1)
-    return x, np.zeros_like(x)
+def on_line(count: int) -> np.ndarray:
+    """Which of the points lie on the line from a to b, in their order."""
+    x, y = points(count)
+    line = np.flatnonzero(y == 0)
+    return line[np.argsort(x[line])]
 
 
 def require_corners(corners: tuple[int, ...], actors: int) -> None:

@@ -132,6 +132,8 @@ function draw() {
     heatmap(choice.returns === "discounted" ? "Measured, discounted" : "Measured, undiscounted", measured, together ?? range(measured)),
     scatter(predicted, measured),
   );
+  const [told, found] = [range(predicted), range(slice.discounted)].map(([low, high]) => `${short(low)} to ${short(high)}`);
+  at("verdict").textContent = `Over these ${predicted.length} policies the predictions range from ${told}, the measured discounted returns from ${found}.`;
   agreements();
   curves();
   embedding();
@@ -171,7 +173,7 @@ function probes() {
   }
   const scroll = html("div", "", "scroll");
   scroll.append(table);
-  at("probes").replaceChildren(figure(`Critic ${critic}: ${half.count} of ${sensitivity.length} probe states hold half of it`, svg), scroll);
+  at("probes").replaceChildren(figure(`Critic ${critic}: ${half.count} of ${sensitivity.length} probe states ${half.count === 1 ? "holds" : "hold"} half of it`, svg), scroll);
 }
 
 head();
