@@ -135,6 +135,11 @@ def test_watching_needs_the_standard_library_alone():
         assert others <= sys.stdlib_module_names, module
 
 
+def test_looking_inside_never_trains():
+    for module in in_unit("inspection"):
+        assert not {unit(other) for other in reachable(module)} & {"train", "reporting", "cli"}, module
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 
