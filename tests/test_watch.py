@@ -76,7 +76,37 @@ def test_a_curve_asked_for_late_is_read_from_the_beginning(tmp_path):
     log.write([rows[5] | {"env_steps": 100}])
     assert curve(watcher, "train/critic_loss")[0][0][-1] == 100
     (run,) = watcher.runs.values()
-    assert len({id(reader.cursor) for reader in run.curves.readers.values()}) == 1  # they read together now
+    assert len({reader.cursor.offset for reader in run.curves.readers.values()}) == 1  # they read together now
+
+
+def test_readers_that_were_together_part_without_loss(tmp_path):
+    """Much is appended while nobody looks: the curve asked for runs ahead, the others must not miss a row."""
+    log = a_run(tmp_path / "a", [evaluation(0), episode(0, 0.0)])
+    watcher = Watcher(tmp_path)
+    watcher.snapshot()
+    for start in range(1, 12_001, 2000):
+        frames = range(start, start + 2000)
+        log.write(
+            [row for frame in frames for row in (evaluation(frame, float(frame)), episode(frame, -float(frame)))]
+        )
+    (run,) = watcher.runs.values()
+    run.curves.look()
+    while run.curves.read([MEAN]):
+        pass
+    assert (
+        run.curves.behind == os.path.getsize(log.path) - run.curves.readers["episode/return"].cursor.offset > 2**20
+    )
+    while run.curves.read():
+        pass
+    for name, sign in ((MEAN, 1), ("evaluation/best_actor", 1), ("episode/return", -1)):
+        series = run.curves.readers[name].series[0]
+        assert series.stride * len(series.frames) == pytest.approx(12_001, abs=series.stride)
+        assert run.curves.readers[name].last[0][-1] == sign * 12_000 + (name == "evaluation/best_actor")
+    log.write([evaluation(12_001, 1.0)])
+    assert only(watcher)["frame"] == 12_001  # the mark of the place reached holds: nothing was read anew
+    assert run.curves.readers[MEAN].series[0] is not None and run.curves.tail.bytes_read < 3.3 * os.path.getsize(
+        log.path
+    )
 
 
 def test_a_rollback_is_noticed_even_if_the_file_is_longer_than_before(tmp_path):

@@ -1,6 +1,7 @@
 """The curves of one run: each is read out of its metrics once somebody asks for it, and then follows them."""
 
 from collections import deque
+import copy
 import math
 from typing import Any
 
@@ -127,13 +128,13 @@ class Curves:
         behind = [each.cursor for each in asked if each.cursor.seen < self.tail.size]
         if not behind:
             return False
-        cursor = min(behind, key=lambda each: each.offset)
+        cursor = copy.copy(min(behind, key=lambda each: each.offset))
         history = self.tail.size - cursor.offset > HISTORY
         everyone = asked if history else self.readers.values()
         group = [each for each in everyone if each.cursor.offset == cursor.offset]
         block = self.tail.next(cursor)
         for each in group:
-            each.cursor = cursor
+            each.cursor = copy.copy(cursor)
         if block:
             self._take(block, group)
         return block is not None

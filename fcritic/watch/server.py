@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 import json
 from socketserver import TCPServer
+import sys
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -112,7 +113,10 @@ class WatchServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that leaves early is no error; nor is anything that one request does the others' business."""
+        """One line, and the server goes on; a browser that leaves early is no error."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, ConnectionError | TimeoutError):
+            print(f"fcritic: one request failed: {type(error).__name__}: {error}", file=sys.stderr)
 
     @property
     def address(self) -> str:

@@ -81,10 +81,11 @@ class Tail:
         cursor.offset += taken
         cursor.seen = reached if reached >= self.size else cursor.offset
         if cursor.offset > self._reached:
-            self._reached, self._mark = cursor.offset, (self._mark + data[:taken])[-MARK:]
+            before = self._mark[: len(self._mark) - (self._reached - (cursor.offset - taken))]  # without overlap
+            self._reached, self._mark = cursor.offset, (before + data[:taken])[-MARK:]
         return data[first:last]
 
-    def last_lines(self, most: int = 2**14) -> list[bytes]:
+    def last_lines(self, most: int = 2**16) -> list[bytes]:
         """Whole lines at the very end, newest first, before all the others are read."""
         lines = self._read(max(self.size - most, 0), most).split(b"\n")
         return lines[-2 : 0 if self.size > most else None : -1]

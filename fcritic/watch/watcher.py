@@ -16,7 +16,7 @@ FIRST_BUDGET, BUDGET = 1.2, 0.4
 """Seconds of reading in a first and in a later answer. A long history comes in parts: the page asks again."""
 
 SCAN_EVERY = 2.0
-ALL_POINTS = 60_000
+ALL_POINTS = 100_000
 """Points of all curves in one answer: the more curves, the fewer points each."""
 
 
