@@ -8,7 +8,7 @@ import numpy as np
 
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
-from fcritic.errors import UsageError
+from fcritic.errors import CheckpointError, UsageError
 from fcritic.inspection import predictions, slices
 from fcritic.inspection.agreement import agreement, principal
 from fcritic.inspection.rollouts import WIDTH, Returns, Rollouts
@@ -106,7 +106,10 @@ def _embedding(agent: TrainedAgent) -> dict[str, Any]:
     run, frames, found = RunDirectory.open_existing(agent.directory), [], []
     place = agent.config.seed_numbers.index(agent.seed)
     for path in reversed(newest_first(run.checkpoints)):
-        policies, normalizer, _ = load_policies(agent.config, path, spec=agent.spec)
+        try:
+            policies, normalizer, _ = load_policies(agent.config, path, spec=agent.spec)
+        except CheckpointError:  # an older one; the newest whole one was loaded
+            continue
         own = [ensembles.member(tree, place) for tree in (policies, normalizer)]
         found.append(predictions.codes(agent, *own))
         frames.append(int(path.name.removeprefix("step-")))

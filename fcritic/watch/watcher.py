@@ -12,7 +12,7 @@ from fcritic.watch.run import WatchedRun
 from fcritic.watch.scan import Locks, runs
 from fcritic.watch.series import MOST_POINTS
 
-FIRST_BUDGET, BUDGET = 1.2, 0.4
+FIRST_BUDGET, BUDGET = 1.0, 0.4
 """Seconds of reading in a first and in a later answer. A long history comes in parts: the page asks again."""
 
 SCAN_EVERY = 2.0
