@@ -79,6 +79,9 @@ class TrainConfig:
     value_limit: float = 100.0
     """A training has diverged when its mean value is so many times max|r|/(1-gamma), the most that the rewards
     seen allow (at least that of rewards of 1); 0: never."""
+    log: Literal["files", "wandb", "trackio"] = "files"
+    """Who gets the metrics besides the run's own files: a tracker that is installed. wandb stays offline unless
+    WANDB_MODE says otherwise."""
     deterministic: bool = False
     """On a GPU, use only operations whose results do not vary between runs (slower); a CPU's never do."""
 

@@ -129,7 +129,7 @@ class TensorBoardLog:
         try:
             for row in rows:
                 writer = self._writer(int(row["seed"]))
-                for name, value in _numbers(row):
+                for name, value in numbers(row):
                     summary = scalar(f"{row['kind']}/{name}", value)
                     writer.write_event(Event(wall_time=time.time(), step=int(row["env_steps"]), summary=summary))
             for writer in self._writers.values():
@@ -197,7 +197,8 @@ def _from_json(value: Any) -> Any:
     return math.nan if value is None else value
 
 
-def _numbers(row: dict) -> list[tuple[str, float]]:
+def numbers(row: dict) -> list[tuple[str, float]]:
+    """The numbers of a row, each by its name; those of a list as ``name/0``, ``name/1``."""
     found = []
     for name, value in row.items():
         array = np.asarray(value)

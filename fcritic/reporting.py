@@ -9,8 +9,10 @@ from fcritic.console import TrainingConsole
 from fcritic.envs import Episode, Fault
 from fcritic.errors import CannotWrite
 from fcritic.evaluate import Evaluation
-from fcritic.logs import FIRST_REWARD, JSONLog, TensorBoardLog
+from fcritic.journal import Journal
+from fcritic.logs import FIRST_REWARD, JSONLog, Sink, TensorBoardLog
 from fcritic.runs import RunDirectory
+from fcritic.trackers import TrackerLog
 from fcritic.types import Metrics
 
 
@@ -20,7 +22,10 @@ class Reporter:
     def __init__(self, config: TrainConfig, run: RunDirectory, console: TrainingConsole):
         self._config, self._run, self.console = config, run, console
         self.log = JSONLog(run.metrics_path)
-        self._events: TensorBoardLog | None = TensorBoardLog(run.path / "tensorboard")
+        self.journal = Journal(run.journal_path)
+        self._views: dict[str, Sink] = {"TensorBoard": TensorBoardLog(run.path / "tensorboard")}
+        if config.log != "files":
+            self._views[config.log] = TrackerLog(config.log, run.path, config.to_json())
         self._warned = ""
         self._unrewarded = set(range(config.seeds))  # by index
 
@@ -29,9 +34,10 @@ class Reporter:
         self.log.truncate(position)
         found = self.log.seeds_with(FIRST_REWARD)
         self._unrewarded = {index for index, seed in enumerate(self._config.seed_numbers) if seed not in found}
-        if self._events is not None:
-            self._events.close()
-            self._events = TensorBoardLog(self._run.path / "tensorboard", frame)
+        self.journal.begin(frame or 0)
+        if "TensorBoard" in self._views:
+            self._views["TensorBoard"].close()
+            self._views["TensorBoard"] = TensorBoardLog(self._run.path / "tensorboard", frame)
 
     def episodes(self, frame: int, episodes: list[Episode]) -> None:
         """One row for each episode that has ended."""
@@ -79,30 +85,38 @@ class Reporter:
     def write(self, frame: int, kind: str, rows: list[tuple[int, dict[str, Any]]]) -> None:
         """Rows of one kind, each for a seed index.
 
-        Rows that the disk has no room for wait in memory until it has; TensorBoard, a mere view, is given up.
+        Rows that the disk has no room for wait in memory until it has; a mere view of them is given up.
         """
+        self.journal.progress(frame)
         head = lambda index: {"seed": self._config.seed + index, "env_steps": frame, "kind": kind}
         rows_to_write = [head(index) | values for index, values in rows]
         try:
             self.log.write(rows_to_write)
         except CannotWrite as error:
             self.warn(f"{error}; the rows wait in memory and training goes on")
-        if self._events is not None:
+        for name, view in list(self._views.items()):
             try:
-                self._events.write(rows_to_write)
+                view.write(rows_to_write)
             except CannotWrite as error:
-                self.warn(f"{error}; training goes on without TensorBoard")
-                self._events.close()
-                self._events = None
+                self.warn(f"{error}; training goes on without {name}")
+                self._close(self._views.pop(name))
 
     def warn(self, line: str) -> None:
         """A line that is shown even when nothing else is, but not twice in a row."""
         if line != self._warned:
             self._warned = line
             self.console.warn(line)
+            self.journal.warn(line)
 
     def close(self) -> None:
         """Closes the logs."""
         self.log.close()
-        if self._events is not None:
-            self._events.close()
+        self.journal.close()
+        for view in self._views.values():
+            self._close(view)
+
+    def _close(self, view: Sink) -> None:
+        try:
+            view.close()
+        except CannotWrite as error:
+            self.warn(str(error))

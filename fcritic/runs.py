@@ -1,8 +1,8 @@
 """A run directory holds everything one training run needs and leaves behind.
 
 ``config.json`` (what was asked), ``command.txt`` (every invocation), ``versions.json`` (with what),
-``metrics.jsonl``, ``checkpoints/`` and ``replay/``. Calling again with the same configuration continues; another
-configuration is refused, so that one directory never mixes two experiments.
+``metrics.jsonl``, ``journal.jsonl`` (when), ``checkpoints/`` and ``replay/``. Calling again with the same
+configuration continues; another configuration is refused, so that one directory never mixes two experiments.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,9 @@ import weakref
 
 from fcritic.disk import read_json, replace_file
 from fcritic.errors import UsageError, cannot_write, did_you_mean
+from fcritic.layout import COMMANDS, CONFIG, JOURNAL, LOCK, METRICS, VERSIONS
 from fcritic.retention import latest, newest_first, sweep
 from fcritic.versions import versions
-
-CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
 
 # A directory with only these is one whose very first moments were interrupted: it may be taken over.
 _BEGUN = re.compile(rf"{LOCK}|{VERSIONS}|.*\.json\.tmp-[0-9]+")
@@ -88,7 +87,12 @@ class RunDirectory:
     @property
     def metrics_path(self) -> Path:
         """Where the rows of metrics are."""
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
+
+    @property
+    def journal_path(self) -> Path:
+        """Where it is noted when the run was how far."""
+        return self.path / JOURNAL
 
     @property
     def checkpoints(self) -> Path:

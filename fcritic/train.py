@@ -29,10 +29,11 @@ from fcritic.saving import (
     with_other_numbers,
 )
 from fcritic.stopping import Interrupted, StopSignal
+from fcritic.trackers import require_tracker
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
-FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout"))
-"""What may change when a run continues: how long it is, how often it is looked at, what ends it, where it runs."""
+FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
+"""What may change when a run continues: its length, how often and by whom it is looked at, what ends it, where."""
 
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
@@ -42,6 +43,7 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
     # An unusable task must not leave a directory behind.
     envs.task_units(config.task, config.action_repeat)
+    require_tracker(config.log)
     prepare(config.deterministic)
     _refuse_shorter(config, Path(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
@@ -97,7 +99,7 @@ class Training:
     def run(self) -> None:
         """Iterates to the end, or until a signal asks to stop."""
         try:
-            with self.stop, self.console:
+            with self.stop, self.console, self.reporter.journal:
                 announce(self)
                 while not self._finished():
                     try:
@@ -233,7 +235,7 @@ class Training:
         self._adopt(snapshot)
         self.progress.rollbacks = rollbacks
         self.state = with_other_numbers(self.state, rollbacks)
-        self.console.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
+        self.reporter.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
         self.reporter.write(self.frame, "rollback", [(0, {"why": str(fault), "rollbacks": rollbacks})])
 
     def _environments(self) -> envs.VectorEnv:

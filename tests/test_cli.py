@@ -104,7 +104,7 @@ def copied(trained, tmp_path):
 
 
 def test_a_run_leaves_what_the_contract_names(trained):
-    files = {"config.json", "command.txt", "versions.json", "metrics.jsonl", "lock"}
+    files = {"config.json", "command.txt", "versions.json", "metrics.jsonl", "journal.jsonl", "lock"}
     names = files | {"checkpoints", "replay", "tensorboard"}
     assert {path.name for path in trained.iterdir()} == names
     config = RunDirectory.open_existing(trained).config
@@ -114,6 +114,13 @@ def test_a_run_leaves_what_the_contract_names(trained):
     assert checkpoint_frames(trained) == [400]
     assert "fcritic train --recipe fac-small" in (trained / "command.txt").read_text()
     assert {path.name for path in (trained / "tensorboard").iterdir()} == {"seed-5", "seed-6"}
+
+
+def test_the_journal_tells_when_it_began_and_ended(trained):
+    lines = [json.loads(line) for line in (trained / "journal.jsonl").read_text().splitlines()]
+    assert [line.get("event") for line in lines if "event" in line] == ["begin", "end"]
+    assert (lines[0]["env_steps"], lines[-1]["env_steps"]) == (0, 400) and "what" not in lines[-1]
+    assert 0 < lines[-1]["time"] - lines[0]["time"] < 600
 
 
 def test_every_row_says_whose_it_is(trained):

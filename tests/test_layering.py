@@ -3,6 +3,7 @@
 import ast
 import graphlib
 from pathlib import Path
+import sys
 
 import pytest
 
@@ -145,6 +146,19 @@ def test_the_check_of_environments_knows_no_agents():
     """It needs no JAX, and so begins at once."""
     for module in in_unit("checkup"):
         assert {unit(other) for other in reachable(module)} <= {"checkup", "envs", "types", "errors"}, module
+
+
+def test_watching_needs_the_standard_library_alone():
+    """So that the page is there at once, and a watcher takes no memory from a training."""
+    for module in in_unit("watch"):
+        assert {unit(other) for other in reachable(module)} <= {"watch", "disk", "layout", "errors"}, module
+        others = {each.split(".")[0] for each in EVERYTHING[module]} - {"fcritic"}
+        assert others <= sys.stdlib_module_names, module
+
+
+def test_looking_inside_never_trains():
+    for module in in_unit("inspection"):
+        assert not {unit(other) for other in reachable(module)} & {"train", "reporting", "cli"}, module
 
 
 def test_no_module_imports_itself_through_others():

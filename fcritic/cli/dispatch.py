@@ -18,6 +18,8 @@ COMMANDS = {
     "plot": "draw the learning curves of runs, or what their agents did",
     "replay": "an episode of each actor as one HTML file, in 3D in any browser",
     "video": "an episode as an mp4 file, where this machine can draw",
+    "watch": "follow all runs below a folder in a web page, while they train",
+    "inspect": "what the critics of a trained agent say of policies, beside what these reach",
     "experiment": "named sets of runs: train them, see how far they are, report",
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",

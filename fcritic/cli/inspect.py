@@ -1,0 +1,82 @@
+"""`fcritic inspect DIR`: what the critics of a trained agent say of policies, beside what these reach."""
+
+import dataclasses
+import json
+from pathlib import Path
+import sys
+from typing import Annotated, Any
+
+import tyro
+
+from fcritic.backend import prepare
+from fcritic.cli.parsing import parse
+from fcritic.errors import cannot_write, require_at_least
+
+prepare()
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectOptions:
+    """Draws the critics' map of policies beside measured returns, the actors' codes and the probe states."""
+
+    directory: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="DIR")]]
+    """Directory of a run with functional critics (fac, fac-shared, fac-small)."""
+    out: str | None = None
+    """HTML file to write; without it inspect.html in the run's directory."""
+    seed: int | None = None
+    """Number of the seed; without it the run's first."""
+    actors: tuple[int, ...] = (0, 1, 2)
+    """The three actors a, b and c that the slice goes through."""
+    grid: int = 9
+    """Policies along each side of the slice: 5, 9, 13, ..."""
+    episodes: int = 3
+    """Episodes for each policy."""
+    quick: bool = False
+    """A slice of 5 by 5 and one episode for each policy."""
+    json: bool = False
+    """Print the findings as JSON."""
+
+
+def inspect(args: list[str]) -> None:
+    """`fcritic inspect DIR`: run, ask, write one page."""
+    from fcritic.inspection.inspect import inspect as look
+    from fcritic.inspection.page import page
+    from fcritic.inspection.slices import places
+    from fcritic.trained import load
+
+    options = parse(InspectOptions, args, "inspect")
+    require_at_least(1, episodes=options.episodes)
+    grid, episodes = (5, 1) if options.quick else (options.grid, options.episodes)
+    places(grid)  # refuses one that cannot be drawn before anything is loaded
+    agent = load(options.directory, options.seed)
+    report = look(agent, options.actors, grid, episodes, _say)
+    out = Path(options.out or Path(options.directory) / "inspect.html")
+    _write(out, page(report))
+    print(json.dumps(report, indent=2) if options.json else _summary(report, out))
+
+
+def _say(line: str) -> None:
+    """Progress, in one line of a terminal or line by line elsewhere."""
+    end = "\r" if sys.stderr.isatty() else "\n"
+    print(f"{line}\x1b[K" if sys.stderr.isatty() else line, end=end, file=sys.stderr, flush=True)
+
+
+def _summary(report: dict[str, Any], out: Path) -> str:
+    found, agent = report["slice"]["agreement"], report["agent"]
+    number = lambda value: "none" if value is None else f"{value:.2f}"
+    critics = ", ".join(number(each["rank"]) for each in found["critics"])
+    where = f"{agent['recipe']} on {agent['task']}, frame {agent['frame']:,}"
+    count = len(report["slice"]["plain"])
+    return (
+        f"{where}: over {count} policies the critics' mean has "
+        f"rank correlation {number(found['mean']['rank'])} with measured returns (critics: {critics})\n"
+        f"wrote {out}"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("the page", path, error) from error

@@ -1,0 +1,1 @@
+"""Looking into a trained agent: what its critics say of policies, beside what these policies reach."""

@@ -1,0 +1,73 @@
+"""When a training began, how far it was and how it ended, for people who watch it.
+
+Metrics hold no times, so that a continued run is bit for bit the uninterrupted one. ``journal.jsonl`` holds them:
+one object per line with ``time`` (seconds since 1970), ``env_steps`` and, unless it is plain progress, ``event``:
+``begin`` (of a process, or after a rollback), ``warning`` or ``end``, with ``what`` in words. Training never reads
+it.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+import time
+from typing import IO, Any
+
+INTERVAL = 5.0
+"""Seconds between lines of plain progress."""
+
+LONGEST = 500
+"""Characters of a text."""
+
+
+class Journal:
+    """The journal of one process. As a context it notes the end, and the error where there is one.
+
+    Nothing is written before there is progress, so that a finished run is left as it is.
+    """
+
+    def __init__(self, path: Path):
+        self._file: IO[bytes] | None = None
+        self._frame, self._noted, self._waiting = 0, 0.0, b""
+        with contextlib.suppress(OSError):  # a disk that refuses is reported by the metrics
+            self._file = path.open("ab", buffering=0)
+
+    def begin(self, frame: int) -> None:
+        """A process begins at this frame, or goes back to it."""
+        self._frame, self._noted = frame, 0.0
+        self._waiting = self._line(event="begin")
+
+    def progress(self, frame: int) -> None:
+        """The training has come to a frame; noted from time to time."""
+        self._frame = frame
+        if time.monotonic() - self._noted >= INTERVAL:
+            self._write()
+
+    def warn(self, what: str) -> None:
+        """Something that whoever watches should see."""
+        self._write(event="warning", what=what[:LONGEST])
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: Any) -> None:
+        if error is not None:
+            self._write(event="end", what=(str(error) or kind.__name__)[:LONGEST])
+        elif not self._waiting:
+            self._write(event="end")
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _line(self, **more: str) -> bytes:
+        return json.dumps({"time": round(time.time(), 3), "env_steps": self._frame} | more).encode() + b"\n"
+
+    def _write(self, **more: str) -> None:
+        """A line; one that the disk refuses is lost, since training must not wait for it."""
+        self._noted = time.monotonic()
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.write(self._waiting + self._line(**more))
+        self._waiting = b""

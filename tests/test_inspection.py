@@ -1,0 +1,269 @@
+"""`fcritic inspect`: exact on a task with known returns, what critics say by hand, and a page that is safe."""
+
+import contextlib
+import dataclasses
+import io
+import json
+from pathlib import Path
+import shutil
+import subprocess
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from fcritic import ensembles, envs
+from fcritic.agents.recipes import find_recipe
+from fcritic.cli.dispatch import run as command
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+from fcritic.inspection import predictions, slices
+from fcritic.inspection.agreement import agreement, principal, rank_correlation, ranks
+from fcritic.inspection.inspect import require_functional
+from fcritic.inspection.page import page
+from fcritic.inspection.rollouts import Rollouts
+from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.networks.critics import FunctionalCritic
+from fcritic.replay import Normalizer
+from fcritic.runs import RunDirectory
+from fcritic.train import Training
+from fcritic.trained import TrainedAgent
+
+TASK = "probe-policy"  # two actions; the second, where 1 is seen, is the reward
+ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)
+
+
+def agent_of(shared=False, **changes):
+    sizes = {"members": 3, "batch_size": 5, "actor_hidden": (8, 6), "state_action_hidden": (7,)}
+    sizes |= {"state_action_code": 4, "joint_hidden": (6,), "actor_last_scale": 0.5}
+    encoder = dataclasses.replace(ENCODER, shared=shared)
+    return dataclasses.replace(find_recipe("fac"), encoder=encoder, **sizes | changes)
+
+
+def untrained(shared=False, kind=None) -> TrainedAgent:
+    config = TrainConfig(kind or agent_of(shared), task=TASK)
+    spec, units = envs.task_units(TASK)
+    state = config.agent.init(spec, jax.random.key(1))
+    seen = Normalizer(jnp.array([0.1]), jnp.array([0.3]), jnp.int32(7))
+    policies = config.agent.evaluation_policies(state)
+    return TrainedAgent(policies, state.critics.params, seen, seen, config, spec, units, 0, 0, Path())
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return untrained()
+
+
+@jax.jit
+def value_by_hand(critic, policy, normalizer, states):
+    """The mean over states of Q(pi, s, pi(s)), as the critic itself computes it."""
+    seen = [normalizer(state) for state in states]
+    return sum(critic(policy, state, policy(state)) for state in seen) / len(seen)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run with two checkpoints and a name that is markup."""
+    out = tmp_path_factory.mktemp("runs") / "<script>document.title='owned'<"
+    config = TrainConfig(agent_of(), recipe="fac", task=TASK, seeds=2, seed=4, steps=2000, warmup=1000, replay=20)
+    with RunDirectory.create_or_open(out, config.to_json(), "") as directory:
+        training = Training(config, directory, quiet=True)
+        for _ in range(2):
+            training.advance(3)
+            training.save()
+        training.close()
+    return out
+
+
+def critic_of(agent: TrainedAgent, index: int) -> FunctionalCritic:
+    shared = agent.critics.encoder.config.shared
+    encoder = agent.critics.encoder if shared else ensembles.member(agent.critics.encoder, index)
+    return FunctionalCritic(encoder, ensembles.member(agent.critics.head, index))
+
+
+def test_corners_are_the_actors_to_the_last_bit(agent):
+    x, y = slices.points(5)
+    policies = slices.plane(agent.policies, (2, 0, 1), x, y)
+    assert ensembles.size(policies) == 25 + 4
+    for corner, actor in (((0, 0), 2), ((1, 0), 0), ((0, 1), 1)):
+        (cell,) = np.flatnonzero((x == corner[0]) & (y == corner[1]))
+        pairs = zip(
+            *(jax.tree.leaves(ensembles.member(*each)) for each in ((policies, cell), (agent.policies, actor))),
+            strict=True,
+        )
+        assert all(np.array_equal(*pair) for pair in pairs)
+    middle = slices.plane(agent.policies, (0, 1, 2), np.array([0.5]), np.array([0.25]))
+    leaf = lambda tree: np.asarray(jax.tree.leaves(tree)[0])
+    a, b, c = leaf(agent.policies)
+    np.testing.assert_allclose(leaf(middle)[0], a + 0.5 * (b - a) + 0.25 * (c - a), rtol=1e-5, atol=1e-7)
+
+
+def test_a_slice_that_cannot_be_is_refused():
+    for count in (1, 4, 8, 45):
+        with pytest.raises(UsageError, match="--grid must be 5, 9, 13"):
+            slices.places(count)
+    for corners in ((0, 1), (0, 1, 1), (0, 1, 2, 0)):
+        with pytest.raises(UsageError, match="three different actors"):
+            slices.require_corners(corners, 3)
+    with pytest.raises(UsageError, match="actor 3; this agent has actors 0 to 2"):
+        slices.require_corners((0, 1, 3), 3)
+    with pytest.raises(UsageError, match="needs three actors, this agent has 2"):
+        slices.require_corners((0, 1, 2), 2)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_predictions_are_the_critics_answers(shared):
+    agent = untrained(shared)
+    policies = slices.plane(agent.policies, (0, 1, 2), *slices.points(5))
+    states = np.array([[0.0], [1.0], [0.3]], np.float32)
+    found = predictions.values(agent, policies, states)
+    assert found.shape == (3, 29)
+    for critic in range(3):
+        for cell in (0, 7, 8, 28):  # also across the pieces in which they are computed
+            by_hand = value_by_hand(
+                critic_of(agent, critic), ensembles.member(policies, cell), agent.normalizer, states
+            )
+            np.testing.assert_allclose(found[critic, cell], by_hand, rtol=1e-4)
+
+
+def test_measured_returns_are_exact_where_they_are_known(agent):
+    policies = slices.plane(agent.policies, (0, 1, 2), *slices.points(5))
+    rollouts, heard = Rollouts(agent, 2, width=8), []  # 29 policies in turns of 8
+    seen = rollouts.measure(policies, heard.append)
+    rollouts.close()
+    actions = [float(ensembles.member(policies, cell)(agent.normalizer(jnp.ones(1)))[0]) for cell in range(29)]
+    np.testing.assert_allclose(seen.plain, np.stack([actions] * 2, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(seen.discounted, 0.99 * seen.plain, rtol=1e-6)
+    assert (
+        seen.longest == 2
+        and np.array_equal(seen.first, [[0.0], [0.0]])
+        and heard == [8, 16, 24, 32, 40, 48, 53, 58]
+    )
+
+
+def test_rank_correlation_is_spearmans():
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = generator.integers(0, 8, (2, 12)).astype(float)  # with ties
+        np.testing.assert_array_equal(ranks(a), scipy.stats.rankdata(a))
+        assert rank_correlation(a, b) == pytest.approx(scipy.stats.spearmanr(a, b).statistic)
+    assert rank_correlation(np.ones(3), np.arange(3.0)) is None
+
+
+def test_agreement_by_hand():
+    predicted, measured = np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0])  # measured = 1 + 2 predicted
+    found = agreement(predicted, measured)
+    assert found["rank"] == pytest.approx(1) and found["slope"] == pytest.approx(2)
+    assert found["bias"] == pytest.approx(-2) and found["error"] == pytest.approx(np.sqrt((1 + 4 + 9) / 3))
+
+
+def test_principal_components_keep_distances_of_a_plane():
+    generator = np.random.default_rng(1)
+    points = generator.normal(size=(9, 2)) @ generator.normal(size=(2, 6)) + 5
+    flat, shares = principal(points)
+    distances = lambda table: np.linalg.norm(table[:, None] - table[None], axis=-1)
+    np.testing.assert_allclose(distances(flat), distances(points), atol=1e-9)
+    assert sum(shares) == pytest.approx(1) and shares[0] >= shares[1]
+    assert principal(np.ones((3, 1)))[1] == [0.0, 0.0]
+
+
+def test_codes_are_the_encoders_own(agent):
+    found = predictions.codes(agent, agent.policies, agent.normalizer)
+    assert found.shape == (3, 3, 4)
+    encode = jax.jit(lambda critic, policy: critic.encode(policy))
+    for critic, actor in ((0, 0), (1, 2), (2, 1)):
+        by_hand = encode(critic_of(agent, critic), ensembles.member(agent.policies, actor))
+        np.testing.assert_allclose(found[critic, actor], by_hand, rtol=1e-3, atol=1e-5)
+
+
+def test_sensitivity_is_the_slope_of_the_value_in_each_probe(agent):
+    states = np.array([[0.2], [1.0]], np.float32)
+    found = predictions.sensitivity(agent, agent.policies, states)
+    assert found.shape == (3, 5)
+
+    def value(critic, actor, probe, step):
+        one = critic_of(agent, critic)
+        probes = np.array(one.encoder.probes)
+        probes[probe] += step
+        moved = eqx.tree_at(lambda each: each.encoder.probes, one, jnp.asarray(probes))
+        return float(value_by_hand(moved, ensembles.member(agent.policies, actor), agent.normalizer, states))
+
+    for critic, probe in ((0, 0), (2, 3)):
+        slopes = [(value(critic, a, probe, 1e-2) - value(critic, a, probe, -1e-2)) / 2e-2 for a in range(3)]
+        np.testing.assert_allclose(found[critic, probe], np.mean(np.abs(slopes)), rtol=0.05, atol=1e-5)
+
+
+def test_probes_are_told_in_the_units_of_the_task(agent):
+    found = predictions.probes(agent)[1]
+    raw = critic_of(agent, 1).encoder.probes
+    np.testing.assert_allclose(found, np.sqrt(0.3 + 1e-6) * raw + 0.1, rtol=1e-5)
+
+
+def test_critics_that_do_not_see_the_policy_are_refused():
+    for kind, name in ((agent_of(functional=False), "fac"), (find_recipe("td3"), "fac")):
+        with pytest.raises(
+            UsageError, match=r"do not see the policy: .* name a run of fac, fac-shared or fac-small"
+        ):
+            require_functional(untrained(kind=kind))
+        assert name
+
+
+@pytest.fixture(scope="module")
+def findings(saved, tmp_path_factory):
+    """What the command printed and wrote."""
+    out, printed, told = tmp_path_factory.mktemp("pages") / "new" / "page.html", io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+        assert command(["inspect", str(saved), "--quick", "--seed", "5", "--out", str(out), "--json"]) == 0
+    assert "running 29 policies: 29 of 29 episodes" in told.getvalue()
+    report = json.loads(printed.getvalue())
+    assert page(report) == out.read_text()
+    return report
+
+
+def test_the_command_tells_what_it_found(findings):
+    assert (findings["agent"]["seed"], findings["agent"]["frame"], findings["agent"]["critics"]) == (5, 6, 3)
+    assert len(findings["slice"]["plain"]) == 25 and len(findings["probes"]) == 3
+    assert findings["embedding"]["frames"] == [3, 6]
+    early, late = findings["embedding"]["critics"][0]["points"]
+    np.testing.assert_allclose(early, late, atol=1e-5)  # nothing was learned between
+    on_line = findings["line"]
+    assert on_line["x"] == [-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5]
+    for name in ("plain", "discounted"):
+        assert on_line[name][::2] == findings["slice"][name][5:10]  # the row y = 0
+    mean = np.mean(findings["slice"]["predicted"], axis=0)
+    expected = scipy.stats.spearmanr(mean, findings["slice"]["discounted"]).statistic
+    assert findings["slice"]["agreement"]["mean"]["rank"] == pytest.approx(expected)
+
+
+def test_mistakes_are_one_line(saved, capsys):
+    for options, message in (
+        (["--grid", "8"], "--grid must be 5, 9, 13"),
+        (["--actors", "0", "1", "7"], "--actors names actor 7; this agent has actors 0 to 2"),
+        (["--seed", "9"], "has no seed 9; it has 4, 5"),
+        (["--episodes", "0"], "--episodes must be at least 1, not 0"),
+        (["--gird", "9"], "did you mean --grid?"),
+    ):
+        assert command(["inspect", str(saved), *options]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+def test_the_page_draws_without_errors_and_shows_names_as_text(findings, tmp_path):
+    findings["agent"]["recipe"] = "</script><img src=x onerror=document.title='owned'>"
+    path = tmp_path / "page.html"
+    path.write_text(page(findings))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
+    options.append(f"--user-data-dir={tmp_path / 'profile'}")
+    done = subprocess.run([CHROMIUM, *options, path.as_uri()], capture_output=True, timeout=60)
+    drawn, log = done.stdout.decode(), done.stderr.decode()
+    assert "CONSOLE" not in log, log
+    assert "<title>inspect &lt;script&gt;document.title='owned'&lt;</title>" in drawn
+    assert "&lt;/script&gt;&lt;img" in drawn and "<img" not in drawn
+    assert drawn.count("<svg") == 6 and drawn.count("<circle") > 60

@@ -1,0 +1,98 @@
+"""Trackers get every number once. The real ones are not here: modules of their names record how they are called."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from fcritic.cli.commands import train as train_command
+from fcritic.config import TrainConfig
+from fcritic.console import TrainingConsole
+from fcritic.errors import UsageError
+from fcritic.evaluate import Evaluation
+from fcritic.logs import read_rows
+from fcritic.reporting import Reporter
+from fcritic.runs import RunDirectory
+
+FAKE = """
+import json, os
+CALLS = {calls!r}
+def record(*call):
+    with open(CALLS, "a") as file:
+        file.write(json.dumps(call) + "\\n")
+class Run:
+    def log(self, values, step):
+        if {broken!r}:
+            raise ConnectionError("no route")
+        record("log", step, values)
+    def finish(self):
+        record("finish")
+def init(**told):
+    record("init", told)
+    return Run()
+"""
+
+
+@pytest.fixture
+def tracker(tmp_path, monkeypatch):
+    """Puts a module in the place of a tracker; reads the calls it got."""
+
+    def put(name, broken=False):
+        calls = tmp_path / "calls"
+        (tmp_path / f"{name}.py").write_text(FAKE.format(calls=str(calls), broken=broken))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return lambda: [json.loads(line) for line in calls.read_text().splitlines()]
+
+    yield put
+    for name in ("wandb", "trackio"):
+        sys.modules.pop(name, None)
+
+
+def report(out, **options):
+    """What a training of two seeds tells in its first frames."""
+    config = TrainConfig.of("td3", task="probe-both", seeds=2, seed=3, **options)
+    with RunDirectory.create_or_open(out, config.to_json(), "") as run_directory:
+        reporter = Reporter(config, run_directory, TrainingConsole(config, 0, quiet=True))
+        reporter.resume(0, None)
+        reporter.losses(20, {"critic_loss": np.array([1.5, 2.5])}, 7)
+        reporter.evaluation(40, [Evaluation(np.array([[1.0], [2.0]])), Evaluation(np.array([[3.0], [5.0]]))])
+        reporter.close()
+
+
+@pytest.mark.parametrize(("name", "mode"), [("wandb", None), ("wandb", "online"), ("trackio", None)])
+def test_a_tracker_gets_every_number_once(tracker, name, mode, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    if mode:
+        monkeypatch.setenv("WANDB_MODE", mode)
+    calls = tracker(name)
+    report(tmp_path / "a run", log=name)
+    first, losses, evaluation, last = calls()
+    assert first[0] == "init" and last == ["finish"]
+    assert (first[1]["project"], first[1]["name"], first[1]["config"]["seed"]) == ("fcritic", "a run", 3)
+    assert first[1].get("mode") == ((mode or "offline") if name == "wandb" else None)
+    tags = lambda seed, loss: {f"seed-{seed}/train/critic_loss": loss, f"seed-{seed}/train/actor_updates": 7.0}
+    assert losses == ["log", 20, tags(3, 1.5) | tags(4, 2.5)]
+    assert evaluation[1] == 40 and evaluation[2]["seed-4/evaluation/mean_actor"] == 4.0
+    assert [evaluation[2][f"seed-4/evaluation/actors/{place}"] for place in (0, 1)] == [3.0, 5.0]
+
+
+def test_a_tracker_that_fails_is_given_up(tracker, tmp_path, capfd):
+    calls = tracker("trackio", broken=True)
+    report(tmp_path / "run", log="trackio")
+    line = "trackio failed: ConnectionError: no route; training goes on without trackio"
+    assert capfd.readouterr().err.count(line) == 1
+    assert [call[0] for call in calls()] == ["init", "finish"]
+    assert line in (tmp_path / "run" / "journal.jsonl").read_text()
+    assert len(read_rows(tmp_path / "run" / "metrics.jsonl")) == 4
+
+
+def test_a_tracker_that_is_not_installed_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    train = lambda name: train_command(["--task", "probe-both", "--log", name, "--out", str(tmp_path / "run")])
+    with pytest.raises(UsageError, match=r"--log wandb needs a package .*: pip install wandb, or --log files"):
+        train("wandb")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match="--log must be one of"):
+        train("wandbb")
