@@ -10,15 +10,17 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-KEPT = {".md", ".png", ".svg", ".csv", ".json", ".html"}
-"""Files of `results/` that pages may link to."""
+FOLDERS = ("results", "examples")
+"""Folders beside `docs/` that are part of the site."""
+KEPT = {".png", ".svg", ".csv", ".json", ".html", ".py", ".xml"}
+"""Their files that pages may link to, besides pages."""
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the generated pages, and every result as `results/...`."""
+    """Adds the generated pages, the results and the examples."""
     files.append(File.generated(config, "reference/cli.md", content=_command_line()))
     files.append(File.generated(config, "reference/api.md", content=_public_names()))
-    for path in sorted((ROOT / "results").rglob("*")):
+    for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")):
         name = str(path.relative_to(ROOT))
         if path.suffix == ".md":
             files.append(File.generated(config, name, content=_relinked(path.read_text(), Path(name))))
@@ -29,13 +31,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links are written for readers of the repository, where `docs/` is one folder deeper than here."""
-    if page.file.src_uri.startswith("results/"):
+    if page.file.src_uri.split("/")[0] in FOLDERS:
         return markdown
-    return re.sub(r"\]\(\.\./(results/)", r"](\1", markdown)
+    markdown = re.sub(rf"\]\(\.\./(({'|'.join(FOLDERS)})/)", r"](\1", markdown)
+    return re.sub(r"\]\((examples/\w+)/?\)", r"](\1/README.md)", markdown)  # a folder is its page
 
 
 def _relinked(text: str, place: Path) -> str:
-    """A result's page with its links to `docs/` seen from `results/` of the site."""
+    """A page from beside `docs/` with its links to `docs/` as the site has them."""
     up = "../" * (len(place.parts) - 1)
     return re.sub(rf"\]\({re.escape(up)}docs/", f"]({up}", text)
 

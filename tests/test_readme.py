@@ -32,7 +32,7 @@ def test_every_file_it_points_to_is_there():
 
 def test_the_table_beside_others_names_checks_that_exist():
     table = README[README.index("## Beside others") :].split("\n\n")[2]
-    head, _, *rows = (row.strip("| ").split(" | ") for row in table.splitlines())
+    head, _, *rows = ([cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines())
     assert head[1] == "fcritic" and len(rows) > 10
     for row in rows:
         kind, _, name = row[-1].strip("`").partition(" ")
