@@ -239,6 +239,23 @@ def test_a_wrong_answer_is_told_with_its_step(wrong, words):
     assert words in finding.what and finding.where == "step 3 of episode 1"
 
 
+def test_a_state_without_the_random_generator_is_found_out():
+    """Nothing in the episode tells, but the next one does."""
+    quiet = {"observe": lambda self: np.array([self.place, 0.0], np.float32), "reward": lambda self: self.time / 20}
+    place = lambda self: {"place": Healthy.get_state(self)["place"]}
+
+    def put_back(self, state):
+        self.place, self.speed, self.time, self.over = state["place"].tolist()
+
+    def still(self, action):
+        self.time += 1
+        return self.observe(), self.reward(), False, self.time >= self.limit, {}
+
+    found = fcritic.check(sick(get_state=place, set_state=put_back, step=still, **quiet), 100)
+    (inexact,) = [finding for finding in found.findings if finding.level == "error"]
+    assert inexact.name == "state-inexact" and "the next episode begins differently" in inexact.what
+
+
 def test_the_old_interface_is_named():
     report = fcritic.check(sick(reset=lambda self, *, seed=None, options=None: np.zeros(2, np.float32)))
     assert report.named("error") == ["wrong-answer"]
