@@ -235,7 +235,9 @@ class Training:
         self._adopt(snapshot)
         self.progress.rollbacks = rollbacks
         self.state = with_other_numbers(self.state, rollbacks)
-        self.reporter.warn(f"{fault}; went back to frame {self.frame:,}, on with other random numbers")
+        line = f"{fault}; went back to frame {self.frame:,}, on with other random numbers"
+        self.console.warn(line)
+        self.reporter.journal.warn(line)
         self.reporter.write(self.frame, "rollback", [(0, {"why": str(fault), "rollbacks": rollbacks})])
 
     def _environments(self) -> envs.VectorEnv:
