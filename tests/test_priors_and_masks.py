@@ -1,4 +1,4 @@
-"""Prior functions and bootstrap masks: what they add, what never moves. `test_behaviour` resumes with both."""
+"""Prior functions and bootstrap masks: what they add and what never moves. `test_behaviour` resumes such a run."""
 
 import dataclasses
 

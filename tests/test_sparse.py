@@ -69,6 +69,9 @@ def test_a_real_run_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     first = sparse_runs.conduct_run("trap", "sac", 120, 2, tmp_path)
     assert first.first_reward.shape == (2,) and np.isnan(first.measures["diversity"]).all()
     assert (first.measures["coverage"] >= 1).all()
+    assert sparse_runs.is_finished("trap", "sac", 120, 2, tmp_path)
+    assert not sparse_runs.is_finished("trap", "td3", 120, 2, tmp_path)
+    assert not sparse_runs.is_finished("trap", "sac", 120, 3, tmp_path)
     monkeypatch.setattr(sparse_runs, "train", lambda *rest, **options: pytest.fail("it was finished"))
     again = sparse_runs.conduct_run("trap", "sac", 120, 2, tmp_path)
     np.testing.assert_array_equal(again.first_reward, first.first_reward)
@@ -91,7 +94,21 @@ def test_tasks_are_chosen_and_mistyped(tmp_path: Path, monkeypatch: pytest.Monke
     assert run(["explore", "sparse", "--tasks", "hoper-hop"]) == 2
     assert "did you mean hopper-hop?" in capsys.readouterr().err
     assert run(["explore", "deepsea", "--tasks", "hopper-hop"]) == 2
-    assert "--tasks is for `explore sparse`" in capsys.readouterr().err
+    assert "--tasks and --finished are for `explore sparse`" in capsys.readouterr().err
+
+
+def test_only_what_is_finished_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
+    """A claim is judged on the tasks that both of its methods have run."""
+    done = {("trap", "functional"), ("trap", "plain"), ("riverswim-6", "functional")}
+    monkeypatch.setattr(sparse, "is_finished", lambda task, method, *rest: (task, method) in done)
+    monkeypatch.setattr(sparse, "conduct_run", lambda task, method, frames, seeds, folder: found([10.0] * seeds))
+    assert run(["explore", "sparse", "--finished", "--json", "--out", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [claim["figures"]["tasks"] for claim in told["claims"]] == [["trap"]]
+    assert told["found_share"].keys() == {"trap", "riverswim-6"}
+    done.clear()
+    assert run(["explore", "sparse", "--finished", "--out", str(tmp_path)]) == 2
+    assert "leave out --finished to begin" in capsys.readouterr().err
 
 
 def test_all_quick_leaves_out_what_must_compile_deep_agents(monkeypatch: pytest.MonkeyPatch):

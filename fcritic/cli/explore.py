@@ -33,6 +33,8 @@ class ExploreOptions:
     """Fewer seeds and smaller tasks, the same claims."""
     tasks: tuple[str, ...] = ()
     """Only for `sparse`: other tasks than the small ones, for example cartpole-swingup_sparse hopper-hop."""
+    finished: bool = False
+    """Only for `sparse`: report the trainings that are finished and begin none."""
     out: str = "results/exploration"
     """Directory for NAME.json, NAME.csv and NAME.png."""
     json: bool = False
@@ -45,20 +47,21 @@ def explore(args: list[str]) -> int:
         print(_help())
         return 0
     options = parse(ExploreOptions, args, "explore")
-    if options.tasks and (options.name != "sparse" or options.quick):
-        raise UsageError("--tasks is for `explore sparse` without --quick; other experiments have their own")
+    if (options.tasks or options.finished) and (options.name != "sparse" or options.quick):
+        raise UsageError("--tasks and --finished are for `explore sparse` without --quick")
     known = [name for name in EXPERIMENTS if not (options.quick and name in NOT_QUICK)]
     try:
-        judge(options, known, lambda name: _chosen(load(name), options.tasks), _brief)
+        judge(options, known, lambda name: _chosen(load(name), options), _brief)
     except Interrupted as stop:
         print("stopped; finished trainings are kept and the same command continues", file=sys.stderr)
         return 128 + stop.signal_number
     return 0
 
 
-def _chosen(experiment: Experiment, tasks: tuple[str, ...]) -> Experiment:
-    """The experiment, on other tasks where some are named."""
-    return dataclasses.replace(experiment, tasks=tasks) if tasks else experiment
+def _chosen(experiment: Experiment, options: ExploreOptions) -> Experiment:
+    """The experiment, with what the options change in it."""
+    changes = {name: getattr(options, name) for name in ("tasks", "finished") if getattr(options, name)}
+    return dataclasses.replace(experiment, **changes) if changes else experiment
 
 
 def _brief(report: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def _brief(report: dict[str, Any]) -> dict[str, Any]:
 def _help() -> str:
     return "\n".join(
         [
-            "usage: fcritic explore NAME [--quick] [--tasks TASK ...] [--out DIR] [--json]",
+            "usage: fcritic explore NAME [--quick] [--tasks TASK ...] [--finished] [--out DIR] [--json]",
             "",
             ExploreOptions.__doc__,
             "",
@@ -78,6 +81,7 @@ def _help() -> str:
             "",
             "  --quick            fewer seeds and smaller tasks, the same claims",
             "  --tasks TASK ...   for sparse: other tasks than the small ones; a GPU is advised",
+            "  --finished         for sparse: report what is finished, begin nothing",
             "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/exploration)",
             "  --json             print the outcome as JSON",
         ]

@@ -9,7 +9,15 @@ import numpy as np
 
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.exploration.experiments.judging import gap
-from fcritic.exploration.experiments.sparse_runs import METHODS, SEEDS, SETTINGS, TASKS, Found, conduct_run
+from fcritic.exploration.experiments.sparse_runs import (
+    METHODS,
+    SEEDS,
+    SETTINGS,
+    TASKS,
+    Found,
+    conduct_run,
+    is_finished,
+)
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
 
@@ -41,6 +49,8 @@ class Sparse(Experiment):
     """Trains every method on every task with the same frames, and compares when the reward was first seen."""
 
     tasks: tuple[str, ...] = tuple(TASKS)
+    finished: bool = False
+    """Report the trainings that are finished and begin none."""
 
     name = "sparse"
     statement = (
@@ -69,8 +79,11 @@ class Sparse(Experiment):
             (task, method): conduct_run(task, method, frames[task], SEEDS, RUNS)
             for task in self.tasks
             for method in METHODS
+            if not self.finished or is_finished(task, method, frames[task], SEEDS, RUNS)
         }
-        return outcome_of(found, frames)
+        if not found:
+            raise UsageError(f"no training under {RUNS} is finished; leave out --finished to begin")
+        return outcome_of(found, {task: frames[task] for task, _ in found})
 
     def draw(self, outcome: Outcome, path: Path) -> None:
         """For each task and method a dot at each seed's first reward; crosses never saw one."""
@@ -78,15 +91,15 @@ class Sparse(Experiment):
         title = "Frame of the first reward, one mark per seed (crosses: none until the end)"
         with panels(path, len(frames), title, width=4.2) as axes:
             for axis, (task, methods) in zip(axes, found.items(), strict=True):
-                names = list(methods)
-                for place, name in enumerate(names):
+                names = list(METHODS)
+                for place, name in [(place, name) for place, name in enumerate(names) if name in methods]:
                     for number, first in enumerate(methods[name]):
                         height = place + 0.14 * (number - (len(methods[name]) - 1) / 2)
                         missed = not np.isfinite(first)
                         x = frames[task] if missed else first
                         axis.plot(x, height, "x" if missed else "o", color="0.6" if missed else f"C{place}", ms=5)
                 axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names), fontsize=8)
-                axis.invert_yaxis()
+                axis.set_ylim(len(names) - 0.5, -0.5)
                 axis.set(title=task, xlabel="frames", xlim=(-0.03 * frames[task], 1.05 * frames[task]))
 
 
@@ -127,16 +140,19 @@ def search_times(found: Table, frames: dict[str, int], method: str) -> np.ndarra
     return np.mean(shares, axis=0)
 
 
+def _both(found: Table, frames: dict[str, int], methods: tuple[str, str]) -> dict[str, int]:
+    """The tasks that both methods have run, with their frames."""
+    return {task: budget for task, budget in frames.items() if all((task, each) in found for each in methods)}
+
+
 def _claims(found: Table, frames: dict[str, int]) -> list[Claim]:
-    """A method is earlier when the gap of the search times exceeds its uncertainty."""
-    present = {method for _, method in found}
+    """A method is earlier when the gap of search times, on tasks that both have run, exceeds its uncertainty."""
     claims = []
     for first, second, statement, source in EARLIER:
-        if {first, second} <= present:
-            difference = gap(*(search_times(found, frames, method) for method in (first, second)))
-            claims.append(
-                Claim(statement.format(first, second), difference.below, difference.figures(first, second), source)
-            )
+        if tasks := _both(found, frames, (first, second)):
+            difference = gap(*(search_times(found, tasks, method) for method in (first, second)))
+            figures = difference.figures(first, second) | {"tasks": list(tasks)}
+            claims.append(Claim(statement.format(first, second), difference.below, figures, source))
     return claims
 
 

@@ -125,8 +125,8 @@ def config_of(task: str, method: str, frames: int, seeds: int) -> TrainConfig:
 def conduct_run(task: str, method: str, frames: int, seeds: int, folder: Path) -> Found:
     """Trains in a folder, or takes what is there, and reads what was found."""
     config = config_of(task, method, frames, seeds)
-    run = RunDirectory(folder / task / method.replace(", ", "-").replace(" ", "-"))
-    if not _finished(run, config):
+    run = _directory(task, method, folder)
+    if not is_finished(task, method, frames, seeds, folder):
         run = train(config, run.path, f"fcritic explore sparse --tasks {task}", quiet=True)
     did, curves = results.behaviour(run), results.curves(run)
     frames_of = lambda seed: np.inf if did.first_reward[seed] is None else did.first_reward[seed]
@@ -140,7 +140,12 @@ def conduct_run(task: str, method: str, frames: int, seeds: int, folder: Path) -
     )
 
 
-def _finished(run: RunDirectory, config: TrainConfig) -> bool:
+def is_finished(task: str, method: str, frames: int, seeds: int, folder: Path) -> bool:
     """Whether this very training is there and at its end."""
+    run, config = _directory(task, method, folder), config_of(task, method, frames, seeds)
     ended = run.newest_frame() >= config.iterations * config.frames_per_iteration
     return ended and TrainConfig.from_json(run.config) == config
+
+
+def _directory(task: str, method: str, folder: Path) -> RunDirectory:
+    return RunDirectory(folder / task / method.replace(", ", "-").replace(" ", "-"))
