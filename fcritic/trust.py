@@ -1,7 +1,7 @@
 """Whose code may run: a run that was made elsewhere may name code, but only its user can trust it.
 
 A file of code, or a function of a module, becomes trusted when its user names it as a task: in `fcritic train`,
-`fcritic check` or in Python. The list of these is kept in the user's own configuration, where no run can write.
+`fcritic check` or `fcritic.train_agent`. The list is kept in the user's own configuration, where no run can write.
 """
 
 from collections.abc import Iterator
