@@ -19,7 +19,9 @@ MOST_BYTES = 2**20
 
 def trust(task: str) -> None:
     """The user has named this task: if it is code, it may run from now on, also by way of a run."""
-    if not may_be_factory(task) or _is_trusted(task):
+    file = file_of(task)
+    exists = file.is_file() if file is not None else any(_places(task))
+    if not exists or not may_be_factory(task) or _is_trusted(task):
         return
     try:
         _ledger().parent.mkdir(parents=True, exist_ok=True)
