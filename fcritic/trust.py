@@ -1,7 +1,7 @@
 """Whose code may run: a run that was made elsewhere may name code, but only its user can trust it.
 
 A file of code, or a function of a module, becomes trusted when its user names it as a task: in `fcritic train`,
-`fcritic check` or in Python. The list of these is kept in the user's own configuration, where no run can write.
+`fcritic check` or `fcritic.train_agent`. The list is kept in the user's own configuration, where no run can write.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,9 @@ MOST_BYTES = 2**20
 
 def trust(task: str) -> None:
     """The user has named this task: if it is code, it may run from now on, also by way of a run."""
-    if not may_be_factory(task) or _is_trusted(task):
+    file = file_of(task)
+    exists = file.is_file() if file is not None else any(_places(task))
+    if not exists or not may_be_factory(task) or _is_trusted(task):
         return
     try:
         _ledger().parent.mkdir(parents=True, exist_ok=True)

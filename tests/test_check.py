@@ -1,6 +1,7 @@
 """`fcritic check`: every finding is shown by an environment that is sick in just that way."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -297,9 +298,11 @@ def test_the_command_tells_programs_and_people(tmp_path):
 
     def command(*words):
         program = [sys.executable, "-m", "fcritic", "check", *words]
-        return subprocess.run(program, capture_output=True, text=True, cwd=tmp_path)
+        own_home = os.environ | {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+        return subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, env=own_home)
 
     good = command("robots.py:good", "--json", "--steps", "50")
+    assert (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text() == f"{tmp_path}/robots.py\n"
     assert good.returncode == 0 and json.loads(good.stdout)["healthy"] is True
     bad = command("robots:bad")
     assert bad.returncode == 1 and "actions are not continuous" in bad.stdout

@@ -245,7 +245,9 @@ def test_a_run_cannot_have_anything_called_that_is_installed(tmp_path):
     run = run_with_task(tmp_path / "run", "pytest:main")
     with pytest.raises(UsageError, match="wants to run pytest:main; if you trust that code"):
         config_of(run)
-    fcritic.trust.trust("pytest:main")
+    for task in ("pytest:main", "no_such_module:make", "nowhere.py:make", "Pendulum-v1"):
+        fcritic.trust.trust(task)
+    assert (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text() == "pytest:main\n"
     assert config_of(run).task == "pytest:main"
     assert config_of(replaced(run, "fcritic.reliability.sick:Walk-v0"))  # Gymnasium's form is imported, not called
 
