@@ -2,17 +2,13 @@
 
 const LIGHT = unit([0.35, -0.45, 1]);
 
-// Bodies that one call draws; WebGL 2 promises room for 64 matrices.
-const AT_ONCE = 48;
-
 // `press` leaves bodies as they are, or flattens them into their shadows.
 const BODY_VERTEX = `#version 300 es
-in vec3 position; in vec3 normal; in vec4 colour; in float slot;
-uniform mat4 camera, press, bodies[${AT_ONCE}];
+in vec3 position; in vec3 normal; in vec4 colour;
+uniform mat4 camera, press, body;
 out highp vec3 place; out vec3 facing; out vec4 paint;
 void main() {
-  mat4 body = bodies[int(slot)];
-  vec4 world = press * body * vec4(position, 1.0);
+  vec4 world = press * (body * vec4(position, 1.0));
   place = world.xyz; facing = mat3(body) * normal; paint = colour;
   gl_Position = camera * world;
 }`;
@@ -86,13 +82,12 @@ class Drawing {
     this.shadows = this.program(BODY_VERTEX, SHADOW_FRAGMENT);
     const meshes = scene.meshes.map(meshOf), groups = new Map();
     for (const shape of scene.shapes.filter((each) => each.kind !== "plane")) {
-      const clear = shape.colour[3] < 1, chunk = Math.floor(shape.body / AT_ONCE), key = `${chunk} ${clear}`;
-      if (!groups.has(key)) groups.set(key, { chunk, clear, parts: [] });
-      groups.get(key).parts.push(painted(shape, meshes, shape.body % AT_ONCE));
+      const clear = shape.colour[3] < 1, key = `${shape.body} ${clear}`;
+      if (!groups.has(key)) groups.set(key, { body: shape.body, clear, parts: [] });
+      groups.get(key).parts.push(painted(shape, meshes));
     }
     this.batches = [...groups.values()].map((each) => this.batch(each)).sort((a, b) => a.clear - b.clear);
-    this.chunks = Array.from({ length: Math.ceil(scene.still.length / AT_ONCE) }, () => new Float32Array(16 * AT_ONCE));
-    scene.still.forEach(([x, y, z, ...q], body) => poseMatrix(...q, x, y, z, this.poseOf(body)));
+    this.poses = scene.still.map(([x, y, z, ...q]) => poseMatrix(...q, x, y, z));
     this.planes = scene.shapes.filter((each) => each.kind === "plane").map((each) => this.plane(each));
     gl.enable(gl.DEPTH_TEST);
     gl.enable(gl.BLEND);
@@ -110,31 +105,25 @@ class Drawing {
         throw new Error(gl.getShaderInfoLog(shader));
       gl.attachShader(made, shader);
     }
-    ["position", "normal", "colour", "slot"].forEach((name, index) => gl.bindAttribLocation(made, index, name));
+    ["position", "normal", "colour"].forEach((name, index) => gl.bindAttribLocation(made, index, name));
     gl.linkProgram(made);
     const places = new Map();
     const at = (name) => { if (!places.has(name)) places.set(name, gl.getUniformLocation(made, name)); return places.get(name); };
     return { made, at };
   }
 
-  // The place of a body's matrix among those of its chunk.
-  poseOf(body) {
-    const at = (body % AT_ONCE) * 16;
-    return this.chunks[Math.floor(body / AT_ONCE)].subarray(at, at + 16);
-  }
-
-  batch({ chunk, clear, parts }) {
+  batch({ body, clear, parts }) {
     const gl = this.gl, array = gl.createVertexArray(), { corners, triangles } = joined(...parts);
     gl.bindVertexArray(array);
     gl.bindBuffer(gl.ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(corners.flat()), gl.STATIC_DRAW);
     gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, gl.createBuffer());
     gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, new Uint32Array(triangles), gl.STATIC_DRAW);
-    [[3, 0], [3, 12], [4, 24], [1, 40]].forEach(([width, offset], index) => {
+    [[3, 0], [3, 12], [4, 24]].forEach(([width, offset], index) => {
       gl.enableVertexAttribArray(index);
-      gl.vertexAttribPointer(index, width, gl.FLOAT, false, 44, offset);
+      gl.vertexAttribPointer(index, width, gl.FLOAT, false, 40, offset);
     });
-    return { chunk, clear, array, count: triangles.length };
+    return { body, clear, array, count: triangles.length };
   }
 
   plane(shape) {
@@ -159,8 +148,8 @@ class Drawing {
     const gl = this.gl;
     gl.viewport(0, 0, this.canvas.width, this.canvas.height);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT | gl.STENCIL_BUFFER_BIT);
-    this.scene.moving.forEach((body, index) => bodyMatrix(track, index, state, share, this.poseOf(body)));
-    for (const plane of this.planes) plane.pose = product(this.poseOf(plane.shape.body), plane.own);
+    this.scene.moving.forEach((body, index) => bodyMatrix(track, index, state, share, this.poses[body]));
+    for (const plane of this.planes) plane.pose = product(this.poses[plane.shape.body], plane.own);
     gl.enable(gl.CULL_FACE);
     for (const plane of this.planes) this.drawFloor(plane, view);
     const ground = this.planes.find((plane) => plane.shape.body === 0);
@@ -179,7 +168,7 @@ class Drawing {
 
   drawBatch(program, batch) {
     const gl = this.gl;
-    gl.uniformMatrix4fv(program.at("bodies[0]"), false, this.chunks[batch.chunk]);
+    gl.uniformMatrix4fv(program.at("body"), false, this.poses[batch.body]);
     gl.bindVertexArray(batch.array);
     gl.drawElements(gl.TRIANGLES, batch.count, gl.UNSIGNED_INT, 0);
   }

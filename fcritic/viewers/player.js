@@ -16,7 +16,7 @@ window.addEventListener("error", (event) => {
 
 class Player {
   constructor() {
-    Object.assign(this, { time: 0, playing: false, speed: 1, last: null, slow: 0, frames: 0, asked: false });
+    Object.assign(this, { time: 0, playing: false, speed: 1, last: null, slow: 0, frames: 0, told: 0, asked: false });
     this.describe();
     this.fillControls();
     if (data.scene) this.openScene();
@@ -239,16 +239,24 @@ class Player {
   }
 
   show() {
-    const { state, share } = this.locate(), { rewards, sums, value, measured, steps } = this.episode;
+    const { state, share } = this.locate();
     if (this.drawing) {
       const at = (k) => this.path[3 * state + k] * (1 - share) + (share ? this.path[3 * state + 3 + k] * share : 0);
       const centre = this.camera.follow ? [at(0), at(1), at(2)] : this.resting;
       const still = !this.playing && !this.camera.pointers.size && !wish.has("measure");
       this.drawing.draw(this.episode.track, state, share, this.camera.view(centre, this.drawing.fit(still)));
     }
+    for (const trace of this.traces) trace.point(this.time);
+    const now = performance.now();
+    if (this.playing && now - this.told < 80) return;  // nobody reads faster, and text is slow to draw
+    this.told = now;
+    this.tell(state);
+  }
+
+  tell(state) {
+    const { rewards, sums, value, measured, steps } = this.episode;
     const action = Math.min(state, steps - 1), tell = (name, text) => { this.readings[name].textContent = text; };
     byId("scrub").value = String(this.time);
-    for (const trace of this.traces) trace.point(this.time);
     tell("time", `${this.time.toFixed(2)} s`);
     tell("action", `${state.toLocaleString("en")} of ${steps.toLocaleString("en")}`);
     tell("reward", brief(rewards[action]));

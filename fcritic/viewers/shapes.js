@@ -4,14 +4,16 @@
 // Corners around a round shape, and rings from pole to pole.
 const detail = { round: 20, rings: 10 };
 
-// A grid of corners, with two triangles for each of its cells.
+// A grid of corners, with two triangles for each of its cells, or fewer where corners lie on each other, as at a pole.
 function grid(rows, columns, corner) {
   const corners = [], triangles = [], wide = columns + 1;
-  for (let i = 0; i <= rows; i++)
-    for (let j = 0; j <= columns; j++) {
-      corners.push(corner(i, j));
-      const a = i * wide + j;
-      if (i < rows && j < columns) triangles.push(a, a + wide, a + wide + 1, a, a + wide + 1, a + 1);
+  const apart = (a, b) => Math.hypot(...minus(corners[a], corners[b])) > 1e-9;
+  for (let i = 0; i <= rows; i++) for (let j = 0; j <= columns; j++) corners.push(corner(i, j));
+  for (let i = 0; i < rows; i++)
+    for (let j = 0; j < columns; j++) {
+      const a = i * wide + j, b = a + wide;
+      for (const [p, q, r] of [[a, b, b + 1], [a, b + 1, a + 1]])
+        if (apart(p, q) && apart(q, r) && apart(r, p)) triangles.push(p, q, r);
     }
   return { corners, triangles };
 }
@@ -98,10 +100,10 @@ function surfaceOf(shape, meshes) {
   }
 }
 
-// A shape in the frame of its body, with its colour and the slot of its body: 11 numbers for each corner.
-function painted(shape, meshes, slot) {
+// A shape in the frame of its body, with its colour: 10 numbers for each corner.
+function painted(shape, meshes) {
   const { corners, triangles } = surfaceOf(shape, meshes), place = poseMatrix(...shape.rotation, ...shape.position);
   const moved = corners.map(([x, y, z, u, v, w]) =>
-    [...transformPoint(place, [x, y, z]), ...transformPoint(place, [u, v, w], 0), ...shape.colour, slot]);
+    [...transformPoint(place, [x, y, z]), ...transformPoint(place, [u, v, w], 0), ...shape.colour]);
   return { corners: moved, triangles };
 }
