@@ -20,7 +20,7 @@ def record(vector):
     rows, episodes = [vector.obs.copy()], []
     for _ in range(STEPS):
         transition, ended = vector.step(rng.uniform(-1, 1, (*vector.shape, 2)).astype(np.float32))
-        rows += [*(np.array(part) for part in transition), vector.obs.copy(), vector.fresh.copy()]
+        rows += [*(np.array(part) for part in transition[:5]), vector.obs.copy(), vector.fresh.copy()]
         episodes += ended
     return rows, episodes
 

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import html
 import io
 import json
@@ -36,7 +37,7 @@ from fcritic.viewers.episode import play, record
 from fcritic.viewers.packing import ROTATION_ERROR, in_box, pack_poses, position_error
 from fcritic.viewers.page import SCRIPTS, as_script_data, moving_bodies, page
 from fcritic.viewers.scene import radius_of, scene_of, tracked_body
-from fcritic.viewers.values import returns_to_go, whole_returns
+from fcritic.viewers.values import critic_values, returns_to_go, whole_returns
 
 VIEWERS = Path(__file__).parents[1] / "fcritic" / "viewers"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -184,6 +185,21 @@ def test_values_are_those_of_the_actors_own_critic_in_normalised_states(shown, c
     assert honest["states"] == whole_returns(1000, False, 0.99) == 771
     assert honest["value"] == pytest.approx(numbers(told["value"])[:771].mean(), rel=1e-5)
     assert honest["measured"] == pytest.approx(numbers(told["measured"])[:771].mean(), rel=1e-5)
+
+
+def test_shared_encoders_and_plain_critics_have_values_too(spec, tiny):
+    obs = np.random.default_rng(0).normal(size=(4, spec.obs_dim)).astype(np.float32)
+    shared = dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, shared=True))
+    state = shared.init(spec, jax.random.key(0))
+    critic, policy = state.critics.params, member(state.actors.params, 2)
+    found = critic_values(shared, state, 2, obs)
+    own = FunctionalCritic(critic.encoder, member(critic.head, 2))
+    by_hand = jax.jit(jax.vmap(lambda s: own(policy, s, policy(s))))(obs)
+    np.testing.assert_allclose(found.value, by_hand, rtol=1e-4, atol=1e-5)
+    assert (found.low < found.high).all()
+    plain = dataclasses.replace(tiny, functional=False)
+    found = critic_values(plain, plain.init(spec, jax.random.key(0)), 1, obs)
+    assert (found.low == found.value).all() and (found.high == found.value).all()  # others know other actors
 
 
 SHAPES = """

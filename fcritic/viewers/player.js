@@ -152,7 +152,9 @@ class Player {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || /SELECT|INPUT/.test(event.target.tagName) && event.target.type !== "checkbox" && event.key !== " ") return;
+    const { tagName, type } = event.target, typing = tagName === "SELECT" || (tagName === "INPUT" && type !== "checkbox");
+    const own = tagName === "BUTTON" && event.key === " ";  // presses that button
+    if (event.ctrlKey || event.metaKey || event.altKey || own || (typing && event.key !== " ")) return;
     const far = event.shiftKey ? 10 : 1, faster = (by) => {
       const index = Math.max(0, Math.min(SPEEDS.length - 1, SPEEDS.indexOf(this.speed) + by));
       byId("speed").value = String(this.speed = SPEEDS[index]);
