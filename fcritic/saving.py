@@ -118,7 +118,7 @@ def load_policies(
         like = Best.like(config.agent, _shapes_of(config, spec))
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
         found = unflatten(like, groups["best"])
-        return found.policies, found.normalizer, facts | {"best": found.to_json()}
+        return found.policies, found.normalizer, _dated(config, facts) | {"best": found.to_json()}
     state, facts = load_state(config, directory, spec)
     return jax.vmap(config.agent.evaluation_policies)(state.agent), state.normalizer, facts
 
@@ -129,7 +129,12 @@ def load_state(
     """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
     like = without_replay(_shapes_of(config, spec))
     groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
-    return unflatten(like, groups["agent"]), facts
+    return unflatten(like, groups["agent"]), _dated(config, facts)
+
+
+def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts with the frame that they are of, which a forger may have left out."""
+    return facts | {"env_steps": Progress.of(facts).iteration * config.frames_per_iteration}
 
 
 def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from fcritic import checkpoint
 from fcritic.cli.dispatch import run as command
 from fcritic.reliability.small import small_config, train_until
 
@@ -55,3 +56,13 @@ def test_folders_of_the_machine_stay_out(trained, tmp_path, capsys):
     outcome(capsys, "export", str(copy), "--out", str(tmp_path / "given"), "--episodes", "1", "--json")
     assert (tmp_path / "given" / "command.txt").read_text() == "fcritic train --task x --seed 3\n"
     assert "secret" not in (tmp_path / "given" / "README.md").read_text()
+
+
+def test_a_forged_agent_without_its_frame_is_one_line(trained, tmp_path, capsys):
+    outcome(capsys, "export", str(trained), "--out", str(tmp_path / "given"), "--episodes", "1", "--json")
+    (saved,) = (tmp_path / "given" / "checkpoints").iterdir()
+    groups, facts = checkpoint.load(saved)
+    shutil.rmtree(saved)
+    checkpoint.save(saved, groups, {name: value for name, value in facts.items() if name != "iteration"})
+    assert command(["evaluate", str(tmp_path / "given")]) == 2
+    assert "does not say where the training stood" in capsys.readouterr().err
