@@ -64,7 +64,9 @@ def _require_known(given: list[str], known: set[str], command: str) -> None:
     for arg in given:
         name = arg.split("=", 1)[0].replace("_", "-")
         if name not in known:
-            close = did_you_mean(name[2:], [option[2:] for option in known])  # all are alike in their dashes
+            names = [option[2:] for option in known]  # all are alike in their dashes
+            nested = [each for each in names if each.endswith(f".{name[2:]}")]  # right but for its group
+            close = did_you_mean(nested[0] if nested else name[2:], names)
             hint = close.replace("mean ", "mean --", 1) or f"; see fcritic {command} --help"
             raise UsageError(f"unknown option {arg.split('=', 1)[0]}{hint}")
 
