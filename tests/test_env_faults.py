@@ -43,7 +43,7 @@ def play(env, acts):
     rows = []
     for act in acts:
         transition, episodes = env.step(act)
-        rows.append(([np.array(part) for part in transition], episodes, env.obs.copy(), env.fresh.copy()))
+        rows.append(([np.array(part) for part in transition[:5]], episodes, env.obs.copy(), env.fresh.copy()))
     return rows
 
 

@@ -242,7 +242,7 @@ def test_mistakes_are_one_line(saved, capsys):
     for options, message in (
         (["--grid", "8"], "--grid must be 5, 9, 13"),
         (["--actors", "0", "1", "7"], "--actors names actor 7; this agent has actors 0 to 2"),
-        (["--seed", "9"], "has no seed 9; it has 4, 5"),
+        (["--seed", "9"], "has no seed 9; it has 4 to 5"),
         (["--episodes", "0"], "--episodes must be at least 1, not 0"),
         (["--gird", "9"], "did you mean --grid?"),
     ):
