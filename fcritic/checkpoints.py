@@ -1,6 +1,7 @@
 """The checkpoints of a run: written, kept by a rule, found again. The replay is shared between them."""
 
 from collections.abc import Mapping
+import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from fcritic import checkpoint
 from fcritic.best import Best
 from fcritic.config import TrainConfig
-from fcritic.errors import CheckpointError
+from fcritic.errors import CheckpointError, UsageError
 from fcritic.learning import Learning
 from fcritic.replay import width_of
 from fcritic.replay_log import Piece, ReplayLog, parse_pieces
@@ -82,8 +83,6 @@ class Checkpoints:
         return None, {}
 
     def _load(self, path: Path) -> Found:
-        if checkpoint.verify(path, [])["facts"].get("exported") is True:
-            raise CheckpointError("an exported agent has no replay to train on; resume the run that it came from")
         seeds = self._config.seed_numbers
         empty = jax.eval_shape(self._learning.start, seeds)
         like = {"agent": without_replay(empty), "best": Best.like(self._config.agent, empty)}
@@ -101,6 +100,17 @@ class Checkpoints:
         memory, pending = unpack_rollout(self._learning, state, groups["rollout"])
         best = unflatten(jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), like["best"]), groups["best"])
         return Found(path, Snapshot(state, memory, pending, groups["environments"], best, progress), pieces)
+
+
+def require_trainable(config: TrainConfig, run: RunDirectory) -> None:
+    """Refuses an agent that was given away (`fcritic.export`) and a run that is longer; writes nothing."""
+    for path in newest_first(run.checkpoints)[:1]:
+        with contextlib.suppress(CheckpointError):
+            if checkpoint.verify(path, [])["facts"].get("exported") is True:
+                raise UsageError(f"{run.path} is an exported agent without a replay; resume the run it came from")
+    frame = run.newest_frame()
+    if frame > config.iterations * config.frames_per_iteration:
+        raise UsageError(f"{run.path} is already at frame {frame:,}; --steps {config.steps} would cut it short")
 
 
 def replay_log_of(run: RunDirectory, config: TrainConfig, spec: EnvSpec) -> ReplayLog:

@@ -9,11 +9,11 @@ from fcritic import envs
 from fcritic.backend import prepare
 from fcritic.behaviour import behaviour
 from fcritic.best import Best
-from fcritic.checkpoints import Checkpoints
+from fcritic.checkpoints import Checkpoints, require_trainable
 from fcritic.config import TrainConfig
 from fcritic.console import TrainingConsole
 from fcritic.cost import announce
-from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
+from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
 from fcritic.evaluate import Evaluator
 from fcritic.health import diverged, require_room, require_sane_metrics, require_sane_parameters
 from fcritic.learning import TrainState, mean_metrics
@@ -45,17 +45,11 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
     envs.task_units(config.task, config.action_repeat)
     require_tracker(config.log)
     prepare(config.deterministic)
-    _refuse_shorter(config, Path(out))
+    require_trainable(config, RunDirectory(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
         Training(config, run, quiet).run()
     return run
-
-
-def _refuse_shorter(config: TrainConfig, out: Path) -> None:
-    frame = RunDirectory(out).newest_frame()
-    if frame > config.iterations * config.frames_per_iteration:
-        raise UsageError(f"{out} is already at frame {frame:,}; --steps {config.steps} would cut it short")
 
 
 class Training:

@@ -38,8 +38,10 @@ def test_it_acts_as_the_run_does_and_is_smaller(trained, tmp_path, capsys):
 def test_it_cannot_be_trained_on(trained, tmp_path, capsys):
     out = tmp_path / "given"
     outcome(capsys, "export", str(trained), "--out", str(out), "--episodes", "1", "--json")
+    before = sorted(path.relative_to(out) for path in out.rglob("*"))
     assert command(["resume", str(out), "--quiet"]) == 2
-    assert "an exported agent has no replay" in capsys.readouterr().err
+    assert "is an exported agent without a replay" in capsys.readouterr().err
+    assert sorted(path.relative_to(out) for path in out.rglob("*")) == before
 
 
 def test_nothing_is_written_over(trained, tmp_path, capsys):
