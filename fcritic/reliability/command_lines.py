@@ -59,8 +59,8 @@ VALID = (
     ("bench", "--help"),
 )
 
-SLOW_COMMANDS = {"bench", "theory", "explore", "experiment", "doctor"}
-"""Commands that run for minutes when they are given valid input: only their mistakes are tried."""
+SLOW_COMMANDS = {"bench", "theory", "explore", "experiment", "doctor", "watch"}
+"""Commands that run for minutes, or until they are stopped, with valid input: only their mistakes are tried."""
 
 
 def check(count: int, say: Callable[[str], None], seed: int = 0) -> dict:
