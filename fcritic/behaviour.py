@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, UInt32
 import numpy as np
 
 from fcritic import randomness, replay
-from fcritic.learning import Learning, TrainState
-from fcritic.replay import Replay
+from fcritic.learning import SEED_AXES, Learning, TrainState
 from fcritic.types import EnvSpec, Metrics
 
 STATES = 256
@@ -55,8 +54,7 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
             found["diversity"] = diversity(vmap(lambda policy: vmap(policy)(obs))(policies))
         return found
 
-    axes = TrainState(0, 0, Replay(0, None), 0, 0, None)
-    return vmap(one_seed, in_axes=(axes,))(state)
+    return vmap(one_seed, in_axes=(SEED_AXES,))(state)
 
 
 def diversity(actions: Float[Array, "actors batch act"]) -> Float[Array, ""]:

@@ -133,9 +133,13 @@ class Learning:
         return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration))
 
 
+SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
+"""Where a `TrainState` has its seeds: ring cursor and tally count are common to all."""
+
+
 def over_seeds(function):
-    """vmap over the seeds of a `TrainState`, whose ring cursor and tally count are common to all."""
-    axes = TrainState(0, 0, Replay(0, None), 0, 0, None)
+    """vmap over the seeds of a `TrainState`, which the function changes."""
+    axes = SEED_AXES
     return lambda state, *rest: vmap(function, in_axes=(axes, *[0] * len(rest)), out_axes=axes)(state, *rest)
 
 
