@@ -5,7 +5,9 @@ import dataclasses
 from html.parser import HTMLParser
 import json
 import shlex
+import shutil
 import signal
+import subprocess
 import time
 
 import numpy as np
@@ -173,6 +175,38 @@ def test_the_report_stands_alone(panel, tmp_path):
     assert len(rows) == 2 * 3 * 4 and rows[0]["mean_actor"] == "100.00"
     for suffix in ("png", "svg"):
         assert (tmp_path / "report" / f"curves.{suffix}").stat().st_size > 1000
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+# Writes into the page's title what a reader would see: its width, and which texts and lines of the pictures lie outside.
+MEASURE = """<script>
+const outside = [...document.querySelectorAll("svg text, svg polyline, svg path")].filter(part => {
+  const box = part.getBoundingClientRect(), frame = part.ownerSVGElement.getBoundingClientRect();
+  return box.left < frame.left - 2 || box.right > frame.right + 2 || box.bottom > frame.bottom + 2;
+});
+const lines = [...document.querySelectorAll("svg polyline, svg path")].filter(part => part.getBBox().width > 0);
+document.title = JSON.stringify({
+  scroll: document.documentElement.scrollWidth, window: innerWidth, lines: lines.length,
+  outside: outside.map(part => part.textContent || part.tagName),
+});
+</script>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
+@pytest.mark.parametrize("width", [1280, 500], ids=["desk", "phone"])
+def test_a_browser_shows_the_whole_report(panel, tmp_path, width):
+    """500 is the narrowest window that Chromium opens without a screen."""
+    experiment, folder = panel
+    write_report(experiment, folder, tmp_path / "report")
+    page = tmp_path / "report" / "index.html"
+    page.write_text(page.read_text().replace("</body>", f"{MEASURE}</body>"))
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += [f"--window-size={width},900", "--dump-dom", page.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    seen = json.loads(shown.partition("<title>")[2].partition("</title>")[0])
+    assert seen["window"] == width and seen["scroll"] <= width and seen["outside"] == []
+    assert seen["lines"] >= 6  # three seeds and a mean of each of two methods, at the least
 
 
 @pytest.mark.parametrize(
