@@ -22,7 +22,7 @@ def stack_all(members: list[Tree]) -> Tree:
     def join(*leaves: Array) -> Array:
         if isinstance(leaves[0], jax.core.Tracer) or jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
             return jnp.stack(leaves)
-        return jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves]))
+        return jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
 
     return jax.tree.map(join, *members)
 

@@ -3,15 +3,20 @@
 JAX compiles every use of its generator on a CPU to a loop of many tiny operations: they were half of all operations
 of a SAC update. Written out round by round, XLA makes each use one fused operation. Keys made here are
 ordinary JAX keys: `jax.random` works on them.
+
+Outside of compiled programs the same rounds are computed by NumPy: as single operations of JAX they took most of the
+time in which a training starts.
 """
 
 import math
+from types import ModuleType
 
 import jax
 from jax import lax
 from jax.extend.random import define_prng_impl
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, UInt32
+import numpy as np
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -30,22 +35,28 @@ def wrap(data: UInt32[Array, "2"]) -> PRNGKeyArray:
 def threefry(
     key: UInt32[Array, "2"], high: UInt32[Array, "*shape"], low: UInt32[Array, "*shape"]
 ) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
-    """20 rounds of Threefry-2x32 (Salmon 2011) on a counter of two words."""
-    words = [jnp.broadcast_to(word, high.shape) for word in (key[0], key[1], key[0] ^ key[1] ^ _PARITY)]
+    """20 rounds of Threefry-2x32 (Salmon 2011) on a counter of two words, by JAX or by NumPy as the words are."""
+    words = [word.reshape((1,) * high.ndim) for word in (key[:1], key[1:], key[:1] ^ key[1:] ^ np.uint32(_PARITY))]
     high, low = high + words[0], low + words[1]
     for block in range(5):
         for turn in _ROTATIONS[block % 2]:
             high = high + low
-            low = ((low << turn) | (low >> (32 - turn))) ^ high
+            low = ((low << np.uint32(turn)) | (low >> np.uint32(32 - turn))) ^ high
         high = high + words[(block + 1) % 3]
-        low = low + words[(block + 2) % 3] + jnp.uint32(block + 1)
+        low = low + words[(block + 2) % 3] + np.uint32(block + 1)
     return high, low
+
+
+def _library(key: Array) -> ModuleType:
+    """NumPy for a key that has a value, JAX within a transformation."""
+    return jnp if isinstance(key, jax.core.Tracer) else np
 
 
 def _counted(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Two words for every entry of a shape, by its position."""
-    low = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    return threefry(key, jnp.zeros_like(low), low)
+    library = _library(key)
+    low = library.arange(math.prod(shape), dtype=library.uint32).reshape(shape)
+    return threefry(library.asarray(key), library.zeros_like(low), low)
 
 
 def _seed(seed: Array) -> Array:
@@ -54,7 +65,8 @@ def _seed(seed: Array) -> Array:
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
-    return jnp.stack(_counted(key, shape), axis=-1)
+    words = _library(key).stack(_counted(key, shape), axis=-1)
+    return jax.device_put(words) if isinstance(words, np.ndarray) else words
 
 
 def _fold_in(key: Array, data: Array) -> Array:

@@ -10,6 +10,7 @@ import jax
 from jax.experimental.layout import Layout, with_layout_constraint
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
 import optax
 
 from fcritic.errors import UsageError, require_at_least
@@ -29,8 +30,12 @@ class Learner(eqx.Module):
 
     @staticmethod
     def start(params: Any, optimiser: optax.GradientTransformation) -> "Learner":
-        """Parameters that have not been trained yet."""
-        return Learner(params, optimiser.init(params))
+        """Parameters that have not been trained yet; the state of every optimiser here begins with zeros.
+
+        They are made on the host: `optimiser.init` itself would compile a program for each shape of a parameter.
+        """
+        zeros = lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype))
+        return Learner(params, jax.tree.map(zeros, jax.eval_shape(optimiser.init, params)))
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""

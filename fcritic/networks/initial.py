@@ -1,11 +1,11 @@
 """First values of parameters, drawn on the host.
 
 Drawn by JAX in one compiled program, every layer would bring its own copy of the generator: that took half a
-minute to compile before anything could be trained. NumPy draws the same distributions at once.
+minute to compile before anything could be trained. NumPy draws the same distributions at once, and its arrays are
+handed over as they are: every operation of JAX would be compiled, once for each shape.
 """
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 import numpy as np
 
@@ -14,14 +14,23 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...], scale: float) -> Float[Ar
     """U(-scale, scale). Under a transformation, where a key has no value yet, JAX draws (other numbers)."""
     if isinstance(key, jax.core.Tracer):
         return jax.random.uniform(key, shape, minval=-scale, maxval=scale)
-    return jnp.asarray(_generator(key).uniform(-scale, scale, shape), jnp.float32)
+    return _on_device(_generator(key).uniform(-scale, scale, shape))
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], scale: float) -> Float[Array, "..."]:
     """N(0, scale^2), drawn as `uniform` is."""
     if isinstance(key, jax.core.Tracer):
         return scale * jax.random.normal(key, shape)
-    return jnp.asarray(_generator(key).normal(0.0, scale, shape), jnp.float32)
+    return _on_device(_generator(key).normal(0.0, scale, shape))
+
+
+def zeros(*shape: int) -> Float[Array, "..."]:
+    """Zeros."""
+    return _on_device(np.zeros(shape))
+
+
+def _on_device(values: np.ndarray) -> Float[Array, "..."]:
+    return jax.device_put(values.astype(np.float32))
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fcritic.networks.initial import uniform
+from fcritic.networks.initial import uniform, zeros
 
 
 class Linear(eqx.Module):
@@ -24,7 +24,7 @@ class Linear(eqx.Module):
         """Weights U(-scale, scale), by default 1/sqrt(in_width); biases zero."""
         scale = in_width**-0.5 if scale is None else scale
         self.weight = uniform(key, (in_width, out_width), scale)
-        self.bias = jnp.zeros(out_width)
+        self.bias = zeros(out_width)
 
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " out"]:
         """The image of the concatenated parts, without concatenating them, in the type of the weights."""
