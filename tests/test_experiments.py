@@ -179,7 +179,7 @@ def test_the_report_stands_alone(panel, tmp_path):
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
-# Writes into the page's title what a reader would see: its width, and which texts and lines of the pictures lie outside.
+# Writes into the page's title what a reader would see: its width, and what of the pictures lies outside of them.
 MEASURE = """<script>
 const outside = [...document.querySelectorAll("svg text, svg polyline, svg path")].filter(part => {
   const box = part.getBoundingClientRect(), frame = part.ownerSVGElement.getBoundingClientRect();

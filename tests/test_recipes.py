@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic import ensembles, envs
+from fcritic import envs
 from fcritic.agents.fac import FAC
 from fcritic.agents.losses import encode_all
 from fcritic.agents.recipes import RECIPES, find_recipe
@@ -77,23 +77,19 @@ def critic_values(agent, learned, obs, act):
 def test_every_recipe_learns_every_probe(recipe):
     agent = shrunk(recipe)
     learned_all = train(agent)
+    act = jax.jit(vmap(lambda policy, obs: policy(obs), in_axes=(0, None)))
+    guess = jax.jit(lambda learned, obs, action: critic_values(agent, learned, obs, action))
     for index, name in enumerate(PROBES):
-        learned = jax.tree.map(lambda leaf, index=index: jnp.asarray(leaf[index]), learned_all)
+        learned = jax.tree.map(lambda leaf, index=index: leaf[index], learned_all)
         env, policies = ProbeEnv(name, seed=0), agent.evaluation_policies(learned)
+        reward = lambda obs, action, env=env: env.probe.reward(float(obs[0]), float(action[0]))
         for obs in shown(name):
-            actions = np.asarray(vmap(lambda policy, obs=obs: policy(jnp.asarray(obs)))(policies))
-            for member, action in enumerate(actions):
-                reward = lambda act, env=env, obs=obs: env.probe.reward(float(obs[0]), float(act[0]))
-                assert reward(env.best_policy(obs)) - reward(action) < 0.1, (name, obs, member, action)
-                policy = ensembles.member(policies, member)
-                truth = env.action_value(
-                    lambda o, policy=policy: np.asarray(policy(jnp.asarray(o))), obs, action, DISCOUNT
+            for member, action in enumerate(np.asarray(act(policies, obs))):
+                where = (name, obs, member, action)
+                assert reward(obs, env.best_policy(obs)) - reward(obs, action) < 0.1, where
+                own = lambda o, policies=policies, member=member: np.asarray(act(policies, o))[member]
+                truth, held = (
+                    env.action_value(own, obs, action, DISCOUNT),
+                    float(guess(learned, obs, action)[member]),
                 )
-                guess = critic_values(agent, learned, jnp.asarray(obs), jnp.asarray(action))[member]
-                assert abs(float(guess) - truth) < 0.15 + 0.05 * abs(truth), (
-                    name,
-                    obs,
-                    member,
-                    float(guess),
-                    truth,
-                )
+                assert abs(held - truth) < 0.15 + 0.05 * abs(truth), (*where, held, truth)

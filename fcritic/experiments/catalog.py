@@ -35,6 +35,34 @@ def _ablation(name: str, purpose: str, *changes: tuple[str, tuple[tuple[str, obj
     return Experiment(name, purpose, (base, *variants), reference="fac-shared")
 
 
+_THREE_ROUNDS, _MEAN, _FIVE = ("agent.cycles", 3), ("agent.pairing", "mean"), ("agent.members", 5)
+
+
+def _improvements() -> Experiment:
+    """What was tried to make the agent better than `sac+`, beside both."""
+    given = (Run("fac-shared", "cheetah-run", steps=200_000), Run("sac+", "cheetah-run", steps=200_000))
+    changes = (
+        ("G = 10", (("agent.critic_steps", 10),)),
+        ("3 rounds", (_THREE_ROUNDS,)),
+        ("3 rounds, mean of critics", (_THREE_ROUNDS, _MEAN)),
+        ("3 rounds, n = 5", (_THREE_ROUNDS, _FIVE)),
+        ("3 rounds, n = 5, mean of critics", (_THREE_ROUNDS, _FIVE, _MEAN)),
+        ("3 rounds, 64 probes", (_THREE_ROUNDS, ("agent.encoder.probes", 64))),
+        (
+            "3 rounds, wide start, first term",
+            (_THREE_ROUNDS, ("agent.actor_last_scale", 0.3), ("agent.second_term", 0.0)),
+        ),
+        (
+            "3 rounds, weak second term, both states",
+            (_THREE_ROUNDS, ("agent.second_term", 0.1), ("agent.actor_states", "both")),
+        ),
+    )
+    tried = tuple(
+        Run("fac-shared", "cheetah-run", steps=200_000, label=label, options=options) for label, options in changes
+    )
+    return Experiment("improve", "can the agent be made better than sac+?", (*given, *tried), reference="sac+")
+
+
 _EXPERIMENTS = [
     Experiment(
         "quick",
@@ -86,6 +114,7 @@ _EXPERIMENTS = [
         "critic updates per actor update: the paper says that 2 or 3 suffice and 1 is unstable",
         *((f"G = {ratio}", (("agent.critic_steps", ratio),)) for ratio in (1, 2, 5)),
     ),
+    _improvements(),
     Experiment(
         "environments",
         "updates per frame held fixed while environments vary; the paper's comparison lets them fall",
