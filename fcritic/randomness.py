@@ -4,8 +4,8 @@ JAX compiles every use of its generator on a CPU to a loop of many tiny operatio
 of a SAC update. Written out round by round, XLA makes each use one fused operation. Keys made here are
 ordinary JAX keys: `jax.random` works on them.
 
-Outside of compiled programs the same rounds are computed by NumPy: as single operations of JAX they took most of the
-time in which a training starts.
+Outside of compiled programs the same rounds are computed by NumPy: as single operations of JAX they took most of
+the time in which a training starts.
 """
 
 import math
