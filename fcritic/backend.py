@@ -12,8 +12,9 @@ import jaxlib
 # one iteration of `fac-small` took 52 ms with it and 34 ms without, on 2 cores. Naming a kind of operation
 # that these networks do not have turns it off.
 _NO_SLOW_FUSION = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
-# XLA orders a CPU's operations so that independent ones run side by side. Large products already use all cores; two at
-# a time get in each other's way. In order, the updates of `sac`, `td3`, `sac+` and `fac-small` took 3 to 6 % less CPU time.
+# XLA orders a CPU's operations so that independent ones run side by side. Large products already use all cores, and
+# two at a time get in each other's way: in order, updates of `sac`, `td3`, `sac+` and `fac-small` took 3 to 6 %
+# less CPU time.
 _IN_ORDER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # On a GPU an iteration is some thousand short operations. As a CUDA graph, loops included, they need not be
 # launched one by one, and those that do not depend on each other run side by side: `sac+` with 4 seeds on an
