@@ -19,7 +19,7 @@ def rows_times(rows: Float[Array, "rows in"], weight: Float[Array, "in out"]) ->
     """X W, with a gradient in W that lies in memory as W does.
 
     JAX by itself derives the transposed gradient. On a CPU an optimiser then reads it column by column, and thin
-    products take three times as long.
+    products take twice as long.
     """
     return rows @ weight
 
