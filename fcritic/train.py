@@ -147,8 +147,9 @@ class Training:
 
     def _finite(self, actions: np.ndarray) -> np.ndarray:
         """The actions, unless a seed has diverged."""
-        sick = np.flatnonzero(~np.isfinite(actions).all(axis=(1, 2)))
-        if sick.size:
+        finite = np.isfinite(actions)
+        if not finite.all():
+            sick = np.flatnonzero(~finite.all(axis=(1, 2)))
             raise diverged(self.config, sick[0], self.frame, "its actions are no numbers")
         return actions
 

@@ -13,7 +13,7 @@ from fcritic import ensembles
 from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import EncoderConfig, sinusoids
 from fcritic.networks.critics import FunctionalCritic, ValueHead
-from fcritic.networks.mlp import MLP, Linear
+from fcritic.networks.mlp import MLP, Linear, rows_times
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.transformer import Block
 
@@ -41,6 +41,29 @@ def test_an_mlp_with_layer_norm_is_what_numpy_computes():
     np.testing.assert_allclose(
         network(jnp.asarray(x)), value @ np.asarray(network.layers[-1].weight), rtol=1e-4, atol=1e-6
     )
+
+
+def test_the_gradient_of_a_product_of_rows_is_that_of_the_formula():
+    """d sum(S * XW): S W^T in X and X^T S in W, here by numpy."""
+    rows, weight, slope = (
+        jax.random.normal(key, shape)
+        for key, shape in zip(jax.random.split(KEY, 3), ((5, 3), (3, 4), (5, 4)), strict=True)
+    )
+    in_rows, in_weight = jax.grad(lambda x, w: jnp.sum(slope * rows_times(x, w)), argnums=(0, 1))(rows, weight)
+    np.testing.assert_allclose(in_rows, slope @ weight.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(in_weight, rows.T @ slope, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_many_rows_at_once_have_the_values_and_gradients_of_single_ones(layer_norm):
+    """For a stack of networks too, where a member's gradient must not depend on the others."""
+    members = ensembles.stack(lambda key: MLP(3, (8, 8), 2, key=key, layer_norm=layer_norm, last_scale=1.0), 2, KEY)
+    inputs = jax.random.normal(KEY, (2, 7, 3))
+    total = lambda outputs: jnp.sum(jnp.sin(outputs))
+    at_once = jax.value_and_grad(lambda nets: total(vmap(MLP.rows)(nets, inputs)))(members)
+    one_by_one = jax.value_and_grad(lambda nets: total(vmap(lambda net, x: vmap(net)(x))(nets, inputs)))(members)
+    for found, expected in zip(jax.tree.leaves(at_once), jax.tree.leaves(one_by_one), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_hidden_activations_end_with_the_action():

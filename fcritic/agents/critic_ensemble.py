@@ -29,7 +29,7 @@ def values(
     Each critic gets a copy of the inputs: its products are then its own, and nothing is reordered between them.
     """
     copies = lambda leaf: jnp.broadcast_to(leaf, (ensembles.size(critics), *leaf.shape))
-    return vmap(lambda critic, o, a: vmap(critic)(o, a))(critics, copies(obs), copies(act))
+    return vmap(lambda critic, o, a: critic.rows(o, a))(critics, copies(obs), copies(act))
 
 
 def draw_subset(critics: StateActionCritic, subset: Subset, key: PRNGKeyArray) -> StateActionCritic:

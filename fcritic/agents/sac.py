@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax
-from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 import optax
@@ -143,4 +142,4 @@ def _sample(
     policy: GaussianPolicy, obs: Float[Array, "batch obs"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
     noise = jax.random.normal(key, (obs.shape[0], policy.act_dim))
-    return vmap(policy.sample)(obs, noise)
+    return policy.sample_rows(obs, noise)

@@ -4,7 +4,6 @@ import dataclasses
 
 import equinox as eqx
 import jax
-from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -82,7 +81,7 @@ class TD3(CriticEnsembleAgent[TD3State]):
     def next_value(self, state: TD3State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
         """min_i Q_i(s', a'), where a' is the target actor's action with clipped noise."""
         noise_key, subset_key = jax.random.split(key)
-        act = vmap(state.target_actor)(batch.next_obs)
+        act = state.target_actor.rows(batch.next_obs)
         noise = smoothing_noise(act.shape, self.smoothing_scale, self.smoothing_clip, noise_key)
         return self.smallest(state.targets, batch.next_obs, jnp.clip(act + noise, -1.0, 1.0), subset_key)
 
@@ -96,9 +95,8 @@ class TD3(CriticEnsembleAgent[TD3State]):
         """The actor up the value of its actions."""
 
         def loss(policy: DeterministicPolicy) -> Float[Array, ""]:
-            all_values = values(
-                state.critics.params.lowered(self.compute_dtype), batch.obs, vmap(policy)(batch.obs)
-            )
+            critics = state.critics.params.lowered(self.compute_dtype)
+            all_values = values(critics, batch.obs, policy.rows(batch.obs))
             return -for_actor(all_values, self.actor_value).mean()
 
         value, grads = jax.value_and_grad(loss)(state.actor.params)

@@ -113,6 +113,10 @@ class StateActionCritic(eqx.Module):
         """The value of an action at a state."""
         return self.network(jnp.concatenate([obs, act]))[0]
 
+    def rows(self, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"]) -> Float[Array, " batch"]:
+        """The values of a batch."""
+        return self.network.rows(jnp.concatenate([obs, act], axis=1))[:, 0]
+
     def lowered(self, dtype: jnp.dtype) -> "StateActionCritic":
         """The same with hidden layers that compute in this type."""
         last = lambda critic: critic.network.layers[-1]

@@ -4,13 +4,35 @@ An input may come in several parts. A layer then adds what each part contributes
 concatenating them, but a part that is shared by many rows of a batch is multiplied only once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.initial import uniform, zeros
+
+
+@jax.custom_vjp
+def rows_times(rows: Float[Array, "rows in"], weight: Float[Array, "in out"]) -> Float[Array, "rows out"]:
+    """X W, with a gradient in W that lies in memory as W does.
+
+    JAX by itself derives the transposed gradient. On a CPU an optimiser then reads it column by column, and thin
+    products take twice as long.
+    """
+    return rows @ weight
+
+
+def _rows_times_forward(rows: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return rows @ weight, (rows, weight)
+
+
+def _rows_times_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    rows, weight = kept
+    return slope @ weight.T, rows.T @ slope
+
+
+rows_times.defvjp(_rows_times_forward, _rows_times_backward)
 
 
 class Linear(eqx.Module):
@@ -35,6 +57,10 @@ class Linear(eqx.Module):
         if start != self.weight.shape[0]:
             raise ValueError(f"the parts hold {start} numbers, the layer takes {self.weight.shape[0]}")
         return total
+
+    def rows(self, rows: Float[Array, "rows in"]) -> Float[Array, "rows out"]:
+        """The images of many inputs, one per row."""
+        return rows_times(rows.astype(self.weight.dtype), self.weight) + self.bias[None]
 
 
 class MLP(eqx.Module):
@@ -73,10 +99,17 @@ class MLP(eqx.Module):
 
     def activations(self, *parts: Float[Array, " _"]) -> tuple[Float[Array, " _"], ...]:
         """Every hidden layer after its ReLU, then the output."""
+        return self._outputs(parts, Linear.__call__, lambda norm: norm)
+
+    def rows(self, rows: Float[Array, "rows in"]) -> Float[Array, "rows out"]:
+        """The outputs for many inputs, one per row: what `vmap` gives, with faster gradients in the weights."""
+        return self._outputs((rows,), Linear.rows, jax.vmap)[-1]
+
+    def _outputs(self, parts: tuple[Array, ...], linear: Callable, mapped: Callable) -> tuple[Array, ...]:
         values: list[Array] = []
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            value = layer(*parts)
-            value = norm(value) if norm else value
+            value = linear(layer, *parts)
+            value = mapped(norm)(value) if norm else value
             last = len(values) == len(self.layers) - 1
             values.append(value if last else jax.nn.relu(value))
             parts = (values[-1],)

@@ -70,6 +70,10 @@ class DeterministicPolicy(eqx.Module):
         *hidden, raw = self.network.activations(obs)
         return (*hidden, jnp.tanh(raw))
 
+    def rows(self, obs: Float[Array, "batch obs"]) -> Float[Array, "batch act"]:
+        """The actions at a batch of observations."""
+        return jnp.tanh(self.network.rows(obs))
+
 
 class GaussianPolicy(eqx.Module):
     """a = tanh(x) with x ~ N(mean(s), std(s)^2) in every dimension: the actor of SAC.
@@ -112,7 +116,18 @@ class GaussianPolicy(eqx.Module):
         self, obs: Float[Array, " obs"], noise: Float[Array, " act"]
     ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
         """The action that standard normal noise is mapped to, and its log-density log pi(a|s)."""
-        mean, raw = jnp.split(self.network(obs), 2)
+        return self._squashed(self.network(obs), noise)
+
+    def sample_rows(
+        self, obs: Float[Array, "batch obs"], noise: Float[Array, "batch act"]
+    ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
+        """`sample` at a batch of observations."""
+        return jax.vmap(self._squashed)(self.network.rows(obs), noise)
+
+    def _squashed(
+        self, heads: Float[Array, " heads"], noise: Float[Array, " act"]
+    ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
+        mean, raw = jnp.split(heads, 2)
         log_std = jnp.clip(raw, *self.log_std_range)
         before = mean + jnp.exp(log_std) * noise
         return jnp.tanh(before), squashed_log_prob(noise, log_std, before)
