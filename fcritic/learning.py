@@ -18,6 +18,8 @@ import numpy as np
 from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.backend import small_operations_on_the_host
+from fcritic.networks.precision import on_gpu
+from fcritic.packed import pack, unpack
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
 
@@ -63,7 +65,8 @@ class Flat:
     @property
     def tree(self) -> TrainState:
         """The state itself."""
-        return jax.tree.unflatten(self.structure, self.leaves)
+        state = jax.tree.unflatten(self.structure, self.leaves)
+        return eqx.tree_at(lambda s: s.agent, state, _unpack(state.agent)) if on_gpu() else state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +101,9 @@ class Learning:
         return _begin(self, state.keys)
 
     def flat(self, state: TrainState) -> Flat:
-        """The state for `act`, `store` and `learn`."""
+        """The state for `act`, `store` and `learn`; on a GPU with networks as vectors where the agent says so."""
+        if on_gpu() and self.agent.packed_kinds:
+            state = eqx.tree_at(lambda s: s.agent, state, _pack(self.agent.packed_kinds, state.agent))
         leaves, structure = jax.tree.flatten(state)
         place = {id(leaf): index for index, leaf in enumerate(leaves)}
         acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
@@ -135,6 +140,14 @@ class Learning:
 
 SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
 """Where a `TrainState` has its seeds: ring cursor and tally count are common to all."""
+
+
+_unpack = jax.jit(vmap(unpack))
+
+
+@partial(jax.jit, static_argnums=0)
+def _pack(kinds: tuple[type, ...], agent: Any) -> Any:
+    return vmap(partial(pack, kinds=kinds))(agent)
 
 
 def over_seeds(function):

@@ -14,6 +14,7 @@ import optax
 
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.precision import Precision, on_gpu
+from fcritic.packed import pack_like
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -34,7 +35,8 @@ class Learner(eqx.Module):
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""
-        updates, opt_state = optimiser.update(row_major(grads), self.opt_state, self.params)
+        grads = pack_like(self.params, row_major(grads))
+        updates, opt_state = optimiser.update(grads, self.opt_state, self.params)
         return Learner(optax.apply_updates(self.params, updates), opt_state)
 
 
@@ -62,6 +64,8 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """The names of what `critic_step` reports."""
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value",)
     """The names of what `actor_step` reports."""
+    packed_kinds: ClassVar[tuple[type, ...]] = ()
+    """The networks that are one vector each on a GPU; see `fcritic.packed`."""
 
     batch_size: int = 256
     """Transitions per update, m (Table `tab:hyperparams`)."""

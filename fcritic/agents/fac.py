@@ -20,11 +20,12 @@ from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam
 from fcritic.agents.pairing import Pairing, actor_gradients, permuted
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision
 from fcritic.networks.priors import Prior
+from fcritic.packed import Packed, unpack
 from fcritic.types import EnvSpec, Metrics, Transition
 
 ActorStates = Literal["current", "both"]
@@ -39,9 +40,9 @@ class FACState(eqx.Module):
     """The policies A_t."""
     critics: Learner
     """The critics Q^(i); a shared encoder has no leading axis."""
-    targets: ValueHead
+    targets: ValueHead | Packed
     """The delayed heads, xi'_sa and xi'_joint."""
-    slow_actors: DeterministicPolicy | None
+    slow_actors: DeterministicPolicy | Packed | None
     """A slow average of each actor, where `path` neighbours are drawn from it."""
     priors: Prior | None = None
     """What is added to each critic and its target and never changes."""
@@ -55,6 +56,7 @@ class FAC(AbstractAgent[FACState]):
 
     auto_on_gpu: ClassVar[Precision] = "bfloat16"
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "actor_grad_norm")
+    packed_kinds: ClassVar[tuple[type, ...]] = (DeterministicPolicy, ActorEncoder, ValueHead)
 
     members: int = 10
     """Actors and critics, n (text: 10)."""
@@ -142,37 +144,41 @@ class FAC(AbstractAgent[FACState]):
         """The rollout actor of the episode (line 7)."""
         return jax.random.randint(key, (), 0, self.members)
 
-    def rollout_policy(self, state: FACState) -> DeterministicPolicy:
+    def rollout_policy(self, state: FACState) -> DeterministicPolicy | Packed:
         """All n actors."""
         return state.actors.params
 
     evaluation_policies = rollout_policy
 
     def act(
-        self, policy: DeterministicPolicy, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
+        self,
+        policy: DeterministicPolicy | Packed,
+        memory: Int[Array, ""],
+        obs: Float[Array, " obs"],
+        key: PRNGKeyArray,
     ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
         """The rollout actor's action, without noise (line 8)."""
         index = jax.random.randint(key, (), 0, self.members) if self.per_step_actor else memory
         # Computing all actors and picking one is cheaper than gathering one actor's weights.
-        return vmap(lambda one: one(obs))(policy)[index], memory
+        return vmap(lambda one: one(obs))(unpack(policy))[index], memory
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
-        policies = state.actors.params
+        policies, targets = unpack((state.actors.params, state.targets))
         if self.neighbours != "none":
-            extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
+            extra = draw_neighbours(self.neighbours, policies, unpack(state.slow_actors), self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
         dtype, priors, weights = self.compute_dtype, self._priors(state), None
         if self.numbered:
             weights = mask_weights(state.mask_key, batch.number, self.members, self.mask_probability)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
-            sides = critics.lowered(dtype), state.targets.lowered(dtype)
+            sides = critics.lowered(dtype), targets.lowered(dtype)
             return functional_critic_loss(
                 *sides, policies, batch, self.discount, self.shared_encoder, priors, weights
             )
 
-        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
+        grads, metrics = jax.grad(loss, has_aux=True)(unpack(state.critics.params))
         critics = state.critics.apply(grads, self._critic_optimiser())
         targets = ensembles.polyak(state.targets, critics.params.head, self.tau)
         slow = state.slow_actors
@@ -182,7 +188,8 @@ class FAC(AbstractAgent[FACState]):
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics = state.actors.params, state.critics.params.lowered(self.compute_dtype)
+        policies, critics = unpack((state.actors.params, state.critics.params))
+        critics = critics.lowered(self.compute_dtype)
         priors = self._priors(state)
         if self.pairing == "permuted":
             critics, priors = permuted(critics, priors, self.shared_encoder, key)
@@ -234,7 +241,7 @@ class FAC(AbstractAgent[FACState]):
 
     def _priors(self, state: FACState) -> Prior | None:
         """In the type in which the critics compute."""
-        return None if state.priors is None else state.priors.lowered(self.compute_dtype)
+        return None if state.priors is None else unpack(state.priors).lowered(self.compute_dtype)
 
     def _actor_optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate, eps=self.adam_epsilon)
