@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 
 class Packed(eqx.Module):
-    """A tree of float32 arrays as one vector. Optimisers and averages, which go by elements, work on it as it is."""
+    """A tree of float32 arrays as one vector. Optimisers and averages go by elements and work on it as it is."""
 
     vector: Float[Array, " numbers"]
     structure: Any = eqx.field(static=True)

@@ -12,9 +12,9 @@ import optax
 
 from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, Learner
-from fcritic.agents.facts import parts_of, table_of
+from fcritic.agents.facts import cheaper_than, parts_of, table_of
 from fcritic.agents.functional_critics import begin_critics, begin_priors
-from fcritic.agents.losses import functional_critic_loss, own_values
+from fcritic.agents.losses import actions, functional_critic_loss, own_values
 from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam
@@ -29,6 +29,7 @@ from fcritic.packed import Packed, unpack
 from fcritic.types import EnvSpec, Metrics, Transition
 
 ActorStates = Literal["current", "both"]
+Policies = DeterministicPolicy | Packed
 
 _PRIOR_STREAM, _MASK_STREAM = 2**31, 2**31 + 1  # far from 0, 1, 2, which the first parameters use
 
@@ -42,7 +43,7 @@ class FACState(eqx.Module):
     """The critics Q^(i); a shared encoder has no leading axis."""
     targets: ValueHead | Packed
     """The delayed heads, xi'_sa and xi'_joint."""
-    slow_actors: DeterministicPolicy | Packed | None
+    slow_actors: Policies | None
     """A slow average of each actor, where `path` neighbours are drawn from it."""
     priors: Prior | None = None
     """What is added to each critic and its target and never changes."""
@@ -144,23 +145,26 @@ class FAC(AbstractAgent[FACState]):
         """The rollout actor of the episode (line 7)."""
         return jax.random.randint(key, (), 0, self.members)
 
-    def rollout_policy(self, state: FACState) -> DeterministicPolicy | Packed:
+    def rollout_policy(self, state: FACState) -> Policies:
         """All n actors."""
         return state.actors.params
 
     evaluation_policies = rollout_policy
 
     def act(
-        self,
-        policy: DeterministicPolicy | Packed,
-        memory: Int[Array, ""],
-        obs: Float[Array, " obs"],
-        key: PRNGKeyArray,
+        self, policy: Policies, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
         """The rollout actor's action, without noise (line 8)."""
         index = jax.random.randint(key, (), 0, self.members) if self.per_step_actor else memory
         # Computing all actors and picking one is cheaper than gathering one actor's weights.
         return vmap(lambda one: one(obs))(unpack(policy))[index], memory
+
+    def foresee(self, state: FACState, batches: Transition) -> Transition:
+        """The actors' next actions, unless policies that are drawn for each update join them."""
+        if self.neighbours != "none":
+            return batches
+        policies = unpack(state.actors.params)
+        return batches._replace(next_act=vmap(lambda obs: actions(policies, obs))(batches.next_obs))
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
@@ -216,13 +220,7 @@ class FAC(AbstractAgent[FACState]):
 
     def cheaper(self) -> dict[str, "FAC"]:
         """Variants that cost less, by the options that make them."""
-        encoder = lambda **changes: dataclasses.replace(self, encoder=dataclasses.replace(self.encoder, **changes))
-        variants = {"--members 4": dataclasses.replace(self, members=min(4, self.members))}
-        if self.functional and not self.encoder.shared:
-            variants["--encoder.shared"] = encoder(shared=True)
-        if self.functional and self.encoder.depth > 1:
-            variants["--encoder.depth 1"] = encoder(depth=1)
-        return variants
+        return cheaper_than(self)
 
     @property
     def numbered(self) -> bool:
