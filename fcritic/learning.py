@@ -61,12 +61,14 @@ class Flat:
     acting_structure: Any
     ring: tuple[int, int]
     """Places of the replay's rows and of its cursor."""
+    packed: bool
+    """Whether networks are vectors."""
 
     @property
     def tree(self) -> TrainState:
         """The state itself."""
         state = jax.tree.unflatten(self.structure, self.leaves)
-        return eqx.tree_at(lambda s: s.agent, state, _unpack(state.agent)) if on_gpu() else state
+        return eqx.tree_at(lambda s: s.agent, state, _unpack(state.agent)) if self.packed else state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,14 +104,15 @@ class Learning:
 
     def flat(self, state: TrainState) -> Flat:
         """The state for `act`, `store` and `learn`; on a GPU with networks as vectors where the agent says so."""
-        if on_gpu() and self.agent.packed_kinds:
+        packed = on_gpu() and bool(self.agent.packed_kinds)
+        if packed:
             state = eqx.tree_at(lambda s: s.agent, state, _pack(self.agent.packed_kinds, state.agent))
         leaves, structure = jax.tree.flatten(state)
         place = {id(leaf): index for index, leaf in enumerate(leaves)}
         acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
         places = tuple(place[id(leaf)] for leaf in jax.tree.leaves(acting))
         ring = (place[id(state.replay.rows)], place[id(state.replay.written)])
-        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring)
+        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring, packed)
 
     def act(self, state: Flat, memory, obs, fresh, iteration: int, uniform: bool):
         """Actions for all environments and their memories after them."""
@@ -142,12 +145,8 @@ SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
 """Where a `TrainState` has its seeds: ring cursor and tally count are common to all."""
 
 
+_pack = jax.jit(lambda kinds, agent: vmap(partial(pack, kinds=kinds))(agent), static_argnums=0)
 _unpack = jax.jit(vmap(unpack))
-
-
-@partial(jax.jit, static_argnums=0)
-def _pack(kinds: tuple[type, ...], agent: Any) -> Any:
-    return vmap(partial(pack, kinds=kinds))(agent)
 
 
 def over_seeds(function):
