@@ -38,7 +38,10 @@ def test_a_tree_is_packed_for_each_seed():
     same(jax.vmap(unpack)(vectors), trees)
 
 
-@pytest.mark.parametrize("changes", [{}, {"neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"functional": False}, {"neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}],
+)
 def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch, changes):
     """What a GPU does, on whatever device there is."""
     learning = Learning(dataclasses.replace(tiny, **changes), SPEC, 2, 20, normalize=True, recency=8.0)
