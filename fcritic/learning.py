@@ -19,7 +19,7 @@ from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.backend import small_operations_on_the_host
 from fcritic.networks.precision import on_gpu
-from fcritic.packed import pack, unpack
+from fcritic.packed import pack_stack, unpack_stack
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
 
@@ -65,10 +65,15 @@ class Flat:
     """Whether networks are vectors."""
 
     @property
+    def carried(self) -> TrainState:
+        """The state as it is carried; to look at numbers, whatever their names."""
+        return jax.tree.unflatten(self.structure, self.leaves)
+
+    @property
     def tree(self) -> TrainState:
         """The state itself."""
-        state = jax.tree.unflatten(self.structure, self.leaves)
-        return eqx.tree_at(lambda s: s.agent, state, _unpack(state.agent)) if self.packed else state
+        state = self.carried
+        return eqx.tree_at(lambda s: s.agent, state, unpack_stack(state.agent)) if self.packed else state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Learning:
         """The state for `act`, `store` and `learn`; on a GPU with networks as vectors where the agent says so."""
         packed = on_gpu() and bool(self.agent.packed_kinds)
         if packed:
-            state = eqx.tree_at(lambda s: s.agent, state, _pack(self.agent.packed_kinds, state.agent))
+            state = eqx.tree_at(lambda s: s.agent, state, pack_stack(state.agent, self.agent.packed_kinds))
         leaves, structure = jax.tree.flatten(state)
         place = {id(leaf): index for index, leaf in enumerate(leaves)}
         acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
@@ -143,10 +148,6 @@ class Learning:
 
 SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
 """Where a `TrainState` has its seeds: ring cursor and tally count are common to all."""
-
-
-_pack = jax.jit(lambda kinds, agent: vmap(partial(pack, kinds=kinds))(agent), static_argnums=0)
-_unpack = jax.jit(vmap(unpack))
 
 
 def over_seeds(function):

@@ -5,6 +5,7 @@ functional critic has hundreds, most of them small: parameters, their moments an
 matters a network is kept as one vector, and its arrays are slices that a program takes where it needs them.
 """
 
+from functools import partial
 import math
 from typing import Any
 
@@ -49,6 +50,18 @@ def pack(tree: Any, kinds: tuple[type, ...]) -> Any:
 def unpack(tree: Any) -> Any:
     """The reverse of `pack`; what is not packed stays as it is."""
     return jax.tree.map(lambda node: node.tree if _is_packed(node) else node, tree, is_leaf=_is_packed)
+
+
+@partial(jax.jit, static_argnums=1)
+def pack_stack(trees: Any, kinds: tuple[type, ...]) -> Any:
+    """`pack` for each of a stack of trees."""
+    return jax.vmap(lambda tree: pack(tree, kinds))(trees)
+
+
+@jax.jit
+def unpack_stack(trees: Any) -> Any:
+    """`unpack` for each of a stack of trees."""
+    return jax.vmap(unpack)(trees)
 
 
 def pack_like(pattern: Any, tree: Any) -> Any:

@@ -184,11 +184,11 @@ class FAC(AbstractAgent[FACState]):
 
         grads, metrics = jax.grad(loss, has_aux=True)(unpack(state.critics.params))
         critics = state.critics.apply(grads, self._critic_optimiser())
-        targets = ensembles.polyak(state.targets, critics.params.head, self.tau)
+        delayed = ensembles.polyak(state.targets, critics.params.head, self.tau)
         slow = state.slow_actors
         if slow is not None:
             slow = ensembles.polyak(slow, state.actors.params, self.neighbour_rate)
-        return dataclasses.replace(state, critics=critics, targets=targets, slow_actors=slow), metrics
+        return dataclasses.replace(state, critics=critics, targets=delayed, slow_actors=slow), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
