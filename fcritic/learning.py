@@ -18,6 +18,8 @@ import numpy as np
 from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.backend import small_operations_on_the_host
+from fcritic.networks.precision import on_gpu
+from fcritic.packed import pack_stack, unpack_stack
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
 
@@ -59,11 +61,19 @@ class Flat:
     acting_structure: Any
     ring: tuple[int, int]
     """Places of the replay's rows and of its cursor."""
+    packed: bool
+    """Whether networks are vectors."""
+
+    @property
+    def carried(self) -> TrainState:
+        """The state as it is carried; to look at numbers, whatever their names."""
+        return jax.tree.unflatten(self.structure, self.leaves)
 
     @property
     def tree(self) -> TrainState:
         """The state itself."""
-        return jax.tree.unflatten(self.structure, self.leaves)
+        state = self.carried
+        return eqx.tree_at(lambda s: s.agent, state, unpack_stack(state.agent)) if self.packed else state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +108,16 @@ class Learning:
         return _begin(self, state.keys)
 
     def flat(self, state: TrainState) -> Flat:
-        """The state for `act`, `store` and `learn`."""
+        """The state for `act`, `store` and `learn`; on a GPU with networks as vectors where the agent says so."""
+        packed = on_gpu() and bool(self.agent.packed_kinds)
+        if packed:
+            state = eqx.tree_at(lambda s: s.agent, state, pack_stack(state.agent, self.agent.packed_kinds))
         leaves, structure = jax.tree.flatten(state)
         place = {id(leaf): index for index, leaf in enumerate(leaves)}
         acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
         places = tuple(place[id(leaf)] for leaf in jax.tree.leaves(acting))
         ring = (place[id(state.replay.rows)], place[id(state.replay.written)])
-        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring)
+        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring, packed)
 
     def act(self, state: Flat, memory, obs, fresh, iteration: int, uniform: bool):
         """Actions for all environments and their memories after them."""

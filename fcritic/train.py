@@ -1,5 +1,6 @@
 """THE training loop. It mentions no algorithm; what happens on the device is in `learning`."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -172,12 +173,13 @@ class Training:
         return self.frame // every > (self.frame - self.config.frames_per_iteration) // every
 
     def _write_losses(self) -> None:
-        means, agent, config = mean_metrics(self.state), self.config.agent, self.config
-        self.state = clear_tally(self.state)
+        state, agent, config = self.flat.carried, self.config.agent, self.config  # to unpack it takes milliseconds
+        means = mean_metrics(state)
+        self.flat = dataclasses.replace(self.flat, leaves=tuple(jax.tree.leaves(clear_tally(state))))
         before = agent.actor_updates_before(min(self.progress.iteration, config.warmup_iterations))
         self.reporter.losses(self.frame, means, agent.actor_updates_before(self.progress.iteration) - before)
-        require_sane_metrics(means, self.state, self.vector.spec, config, self.frame)
-        require_sane_parameters(self.state, config, self.frame)
+        require_sane_metrics(means, state, self.vector.spec, config, self.frame)
+        require_sane_parameters(state, config, self.frame)
 
     def _evaluate(self) -> None:
         require_sane_parameters(self.state, self.config, self.frame)

@@ -10,7 +10,7 @@ import pytest
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import fused_blocks, product
+from fcritic.networks import block_kernels, fused_blocks, product
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import bits_must_repeat, lower
@@ -121,3 +121,9 @@ def test_heads_that_do_not_fit_take_the_plain_path(interpreted):
 def test_attention_knows_whether_bits_must_repeat(monkeypatch, flags, must):
     monkeypatch.setenv("XLA_FLAGS", flags)
     assert bits_must_repeat() is must
+
+
+def test_a_sum_over_rows_is_the_same_in_parts():
+    rows, grads = (jnp.asarray(np.random.default_rng(seed).normal(size=(1440, 8)), jnp.bfloat16) for seed in (0, 1))
+    wanted = np.asarray(rows, np.float64).T @ np.asarray(grads, np.float64)
+    np.testing.assert_allclose(block_kernels._weight_gradient(rows, grads), wanted, rtol=2**-8)

@@ -15,6 +15,7 @@ import optax
 
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.precision import Precision, on_gpu
+from fcritic.packed import pack_like
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -39,7 +40,8 @@ class Learner(eqx.Module):
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""
-        updates, opt_state = optimiser.update(row_major(grads), self.opt_state, self.params)
+        grads = pack_like(self.params, row_major(grads))
+        updates, opt_state = optimiser.update(grads, self.opt_state, self.params)
         return Learner(optax.apply_updates(self.params, updates), opt_state)
 
 
@@ -67,6 +69,8 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """The names of what `critic_step` reports."""
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value",)
     """The names of what `actor_step` reports."""
+    packed_kinds: ClassVar[tuple[type, ...]] = ()
+    """The networks that are one vector each on a GPU; see `fcritic.packed`."""
 
     batch_size: int = 256
     """Transitions per update, m (Table `tab:hyperparams`)."""
@@ -144,6 +148,10 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """Variants that cost less, by the options that make them."""
         return {}
 
+    def foresee(self, state: State, batches: Transition) -> Transition:
+        """What can be computed for the batches of all critic updates at once, since these do not change it."""
+        return batches
+
     @property
     def numbered(self) -> bool:
         """Whether `critic_step` needs to know which transition is which."""
@@ -197,16 +205,21 @@ def _cycle(
 ) -> tuple[State, tuple[Metrics, Metrics]]:
     """G critic updates, then one of the actors if it is due; metrics of zero if not."""
     critic_key, actor_key = jax.random.split(key)
-    critic_batches = jax.tree.map(lambda leaf: leaf[: agent.critic_steps], batches)
+    critic_batches = agent.foresee(state, jax.tree.map(lambda leaf: leaf[: agent.critic_steps], batches))
     actor_batch = jax.tree.map(lambda leaf: leaf[-1], batches)
     critic_keys = jax.random.split(critic_key, agent.critic_steps)
-    critic_step = lambda state, inputs: agent.critic_step(state, *inputs)
-    state, critic_metrics = jax.lax.scan(critic_step, state, (critic_batches, critic_keys))
+
+    def critic_step(state: State, inputs: tuple[Transition, PRNGKeyArray]) -> tuple[State, Array]:
+        state, metrics = agent.critic_step(state, *inputs)
+        return state, jnp.stack([metrics[name] for name in agent.critic_metrics])  # one array: one kernel writes it
+
+    state, reported = jax.lax.scan(critic_step, state, (critic_batches, critic_keys))
+    critic_metrics = dict(zip(agent.critic_metrics, reported.sum(axis=0), strict=True))
     if actor_due:
         state, actor_metrics = agent.actor_step(state, actor_batch, actor_key)
     else:
         actor_metrics = {name: jnp.zeros(()) for name in agent.actor_metrics}
-    return state, (_sum_first_axis(critic_metrics), actor_metrics)
+    return state, (critic_metrics, actor_metrics)
 
 
 def _sum_first_axis(tree: Any) -> Any:

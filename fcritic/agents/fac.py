@@ -12,22 +12,24 @@ import optax
 
 from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, Learner
-from fcritic.agents.facts import parts_of, table_of
+from fcritic.agents.facts import cheaper_than, parts_of, table_of
 from fcritic.agents.functional_critics import begin_critics, begin_priors
-from fcritic.agents.losses import functional_critic_loss, own_values
+from fcritic.agents.losses import actions, functional_critic_loss, own_values
 from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam
 from fcritic.agents.pairing import Pairing, actor_gradients, permuted
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks.actor_encoder import EncoderConfig
+from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision
 from fcritic.networks.priors import Prior
+from fcritic.packed import Packed, unpack
 from fcritic.types import EnvSpec, Metrics, Transition
 
 ActorStates = Literal["current", "both"]
+Policies = DeterministicPolicy | Packed
 
 _PRIOR_STREAM, _MASK_STREAM = 2**31, 2**31 + 1  # far from 0, 1, 2, which the first parameters use
 
@@ -39,9 +41,9 @@ class FACState(eqx.Module):
     """The policies A_t."""
     critics: Learner
     """The critics Q^(i); a shared encoder has no leading axis."""
-    targets: ValueHead
+    targets: ValueHead | Packed
     """The delayed heads, xi'_sa and xi'_joint."""
-    slow_actors: DeterministicPolicy | None
+    slow_actors: Policies | None
     """A slow average of each actor, where `path` neighbours are drawn from it."""
     priors: Prior | None = None
     """What is added to each critic and its target and never changes."""
@@ -55,6 +57,7 @@ class FAC(AbstractAgent[FACState]):
 
     auto_on_gpu: ClassVar[Precision] = "bfloat16"
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "actor_grad_norm")
+    packed_kinds: ClassVar[tuple[type, ...]] = (DeterministicPolicy, ActorEncoder, ValueHead)
 
     members: int = 10
     """Actors and critics, n (text: 10)."""
@@ -142,47 +145,55 @@ class FAC(AbstractAgent[FACState]):
         """The rollout actor of the episode (line 7)."""
         return jax.random.randint(key, (), 0, self.members)
 
-    def rollout_policy(self, state: FACState) -> DeterministicPolicy:
+    def rollout_policy(self, state: FACState) -> Policies:
         """All n actors."""
         return state.actors.params
 
     evaluation_policies = rollout_policy
 
     def act(
-        self, policy: DeterministicPolicy, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
+        self, policy: Policies, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
         """The rollout actor's action, without noise (line 8)."""
         index = jax.random.randint(key, (), 0, self.members) if self.per_step_actor else memory
         # Computing all actors and picking one is cheaper than gathering one actor's weights.
-        return vmap(lambda one: one(obs))(policy)[index], memory
+        return vmap(lambda one: one(obs))(unpack(policy))[index], memory
+
+    def foresee(self, state: FACState, batches: Transition) -> Transition:
+        """The actors' next actions, unless policies that are drawn for each update join them."""
+        if self.neighbours != "none":
+            return batches
+        policies = unpack(state.actors.params)
+        return batches._replace(next_act=vmap(lambda obs: actions(policies, obs))(batches.next_obs))
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
-        policies = state.actors.params
+        policies, targets = unpack((state.actors.params, state.targets))
         if self.neighbours != "none":
-            extra = draw_neighbours(self.neighbours, policies, state.slow_actors, self.neighbour_scale, key)
+            extra = draw_neighbours(self.neighbours, policies, unpack(state.slow_actors), self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
         dtype, priors, weights = self.compute_dtype, self._priors(state), None
         if self.numbered:
             weights = mask_weights(state.mask_key, batch.number, self.members, self.mask_probability)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
-            sides = critics.lowered(dtype), state.targets.lowered(dtype)
+            sides = critics.lowered(dtype), targets.lowered(dtype)
             return functional_critic_loss(
                 *sides, policies, batch, self.discount, self.shared_encoder, priors, weights
             )
 
-        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
+        grads, metrics = jax.grad(loss, has_aux=True)(unpack(state.critics.params))
         critics = state.critics.apply(grads, self._critic_optimiser())
-        targets = ensembles.polyak(state.targets, critics.params.head, self.tau)
+        delayed = ensembles.polyak(state.targets, critics.params.head, self.tau)
         slow = state.slow_actors
         if slow is not None:
             slow = ensembles.polyak(slow, state.actors.params, self.neighbour_rate)
-        return dataclasses.replace(state, critics=critics, targets=targets, slow_actors=slow), metrics
+        return dataclasses.replace(state, critics=critics, targets=delayed, slow_actors=slow), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics = state.actors.params, state.critics.params.lowered(self.compute_dtype)
+        policies, critics = unpack((state.actors.params, state.critics.params))
+        critics = critics.lowered(self.compute_dtype)
         priors = self._priors(state)
         if self.pairing == "permuted":
             critics, priors = permuted(critics, priors, self.shared_encoder, key)
@@ -209,13 +220,7 @@ class FAC(AbstractAgent[FACState]):
 
     def cheaper(self) -> dict[str, "FAC"]:
         """Variants that cost less, by the options that make them."""
-        encoder = lambda **changes: dataclasses.replace(self, encoder=dataclasses.replace(self.encoder, **changes))
-        variants = {"--members 4": dataclasses.replace(self, members=min(4, self.members))}
-        if self.functional and not self.encoder.shared:
-            variants["--encoder.shared"] = encoder(shared=True)
-        if self.functional and self.encoder.depth > 1:
-            variants["--encoder.depth 1"] = encoder(depth=1)
-        return variants
+        return cheaper_than(self)
 
     @property
     def numbered(self) -> bool:
@@ -234,7 +239,7 @@ class FAC(AbstractAgent[FACState]):
 
     def _priors(self, state: FACState) -> Prior | None:
         """In the type in which the critics compute."""
-        return None if state.priors is None else state.priors.lowered(self.compute_dtype)
+        return None if state.priors is None else unpack(state.priors).lowered(self.compute_dtype)
 
     def _actor_optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate, eps=self.adam_epsilon)

@@ -1,5 +1,6 @@
-"""What a functional actor-critic tells of itself: the numbers of the paper's table, and its parts."""
+"""What a functional actor-critic tells of itself: the numbers of the paper's table, its parts, cheaper variants."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -44,3 +45,15 @@ def parts_of(agent: "FAC", state: "FACState") -> dict[str, Any]:
         "all_targets": state.targets,
         **({} if state.priors is None else {"all_priors": state.priors}),
     }
+
+
+def cheaper_than(agent: "FAC") -> dict[str, "FAC"]:
+    """Variants that cost less, by the options that make them."""
+    replace = dataclasses.replace
+    encoder = lambda **changes: replace(agent, encoder=replace(agent.encoder, **changes))
+    variants = {"--members 4": replace(agent, members=min(4, agent.members))}
+    if agent.functional and not agent.encoder.shared:
+        variants["--encoder.shared"] = encoder(shared=True)
+    if agent.functional and agent.encoder.depth > 1:
+        variants["--encoder.depth 1"] = encoder(depth=1)
+    return variants

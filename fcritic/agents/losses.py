@@ -93,6 +93,11 @@ def squared_error(
     return jnp.mean(error if weights is None else weights[None] * error), value
 
 
+def actions(policies: Policy, obs: Float[Array, "batch obs"]) -> Float[Array, "actors batch act"]:
+    """pi_j(s_b) of every policy."""
+    return vmap(lambda policy: vmap(policy)(obs))(policies)
+
+
 def encode_all(
     critics: FunctionalCritic, policies: Policy, shared_encoder: bool
 ) -> Float[Array, "critics actors code"]:
@@ -118,7 +123,7 @@ def functional_critic_loss(
     A sum, so that each head's gradient is that of its own loss; a shared encoder gets the sum over critics.
     Plain critics cannot tell policies apart, so each learns on its own actor only.
     """
-    next_act = vmap(lambda policy: vmap(policy)(batch.next_obs))(policies)
+    next_act = actions(policies, batch.next_obs) if batch.next_act is None else batch.next_act
     if isinstance(critics.encoder, BlindEncoder):
         members = ensembles.size(critics.head)
         codes, next_act, act_axis = jnp.zeros((members, 1, 0)), next_act[:members, None], 0
@@ -138,7 +143,7 @@ def own_values(
     priors: Prior | None = None,
 ) -> Float[Array, "critics actors batch"]:
     """Q_i(pi_j, s_b, pi_j(s_b)): what every critic expects of every policy that acts by itself."""
-    act = vmap(lambda policy: vmap(policy)(obs))(policies)
+    act = actions(policies, obs)
     if isinstance(critics.encoder, BlindEncoder):
         codes = jnp.zeros((ensembles.size(critics.head), ensembles.size(policies), 0))
     else:

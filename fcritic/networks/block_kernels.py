@@ -21,6 +21,8 @@ from fcritic.networks.norm_kernels import standardise, standardise_backward
 
 WARPS = 4
 """Warps of a program."""
+PARTS = 5
+"""Parts of a sum over many rows that is the gradient of a weight."""
 
 Ref = Any
 Rows = Float[Array, "rows width"]
@@ -55,18 +57,24 @@ def _project_kernel(x: Ref, vectors: Ref, query: Ref, key: Ref, value: Ref, *out
 
 def _project_backward(interpret, tile, kept, grads):
     x, vectors, *weights = kept
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    step, normal, sums = _call(
-        _project_back_kernel, x.shape[0], (x, *grads), (vectors, *weights), [like] * 2, interpret, tile, sums=True
+    like, wide = (jax.ShapeDtypeStruct((x.shape[0], width), x.dtype) for width in (x.shape[1], 3 * x.shape[1]))
+    outs, operands = [like, like, wide], (vectors, *weights)
+    step, normal, joined, sums = _call(
+        _project_back_kernel, x.shape[0], (x, *grads), operands, outs, interpret, tile, sums=True
     )
-    return (step, sums, *(_weight_gradient(normal, grad) for grad in grads))
+    return (step, sums, *jnp.split(_weight_gradient(normal, joined), 3, axis=1))
 
 
-def _project_back_kernel(x, d_query, d_key, d_value, vectors, query, key, value, step, normal, sums) -> None:
+def _project_back_kernel(
+    x, d_query, d_key, d_value, vectors, query, key, value, step, normal, joined, sums
+) -> None:
+    """Leaves its three gradients side by side too, for one product."""
     standard, inverse = standardise(_float(x))
     normal[...] = _lower(_affine(standard, vectors, 0))
     grad = jnp.zeros_like(standard)
-    for index, (weight, back) in enumerate(((query, d_query), (key, d_key), (value, d_value))):
+    parts = zip(_parts(joined, x.shape[1]), (query, key, value), (d_query, d_key, d_value), strict=True)
+    for index, (part, weight, back) in enumerate(parts):
+        joined[:, part] = back[...]
         grad += _dot_transposed(back[...], weight[...])
         sums[2 + index, :] = _float(back).sum(axis=0)
     sums[0, :] = (grad * standard).sum(axis=0)
@@ -111,7 +119,7 @@ def _feed_kernel(mixed, x, vectors, output, expand, contract, out, total, normal
     rows = _lower(_affine(standardise(sum_)[0], vectors, 0))
     normal[...] = rows
     sum_ += vectors[3, :][None]
-    for index, part in enumerate(_parts(expand)):
+    for index, part in enumerate(_parts(expand, x.shape[1])):
         active = _lower(jnp.maximum(_dot(rows, expand[:, part]) + vectors[4 + index, :][None], 0.0))
         hidden[:, part] = active
         sum_ += _dot(active, contract[part, :])
@@ -148,13 +156,18 @@ feed.defvjp(_feed_forward, _feed_backward)
 
 
 def _weight_gradient(rows: Array, grads: Array) -> Array:
-    return jnp.einsum("ri,ro->io", rows, grads, preferred_element_type=jnp.float32).astype(rows.dtype)
+    """A sum over rows. Where it cannot be cut into a power of two of parts, the compiler would fill it up with
+    copies of all its rows; it is cut here."""
+    count = rows.shape[0]
+    parts = PARTS if count > 1024 and count % 128 and count % (16 * PARTS) == 0 else 1
+    rows, grads = (array.reshape(parts, count // parts, -1) for array in (rows, grads))
+    sums = jnp.einsum("pri,pro->pio", rows, grads, preferred_element_type=jnp.float32)
+    return sums.sum(axis=0).astype(rows.dtype)
 
 
-def _parts(expand: Ref) -> list[slice]:
-    """The hidden layer in four parts of the block's width."""
-    width = expand.shape[0]
-    return [slice(start, start + width) for start in range(0, expand.shape[1], width)]
+def _parts(wide: Ref, width: int) -> list[slice]:
+    """The columns of something wide in parts of the block's width."""
+    return [slice(start, start + width) for start in range(0, wide.shape[1], width)]
 
 
 def _float(ref: Ref) -> Array:

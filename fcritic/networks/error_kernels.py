@@ -27,9 +27,9 @@ Ref = Any
 def squared_error(
     code: Float[Array, "actors width"],
     state_action: Float[Array, "batch width"],
-    first: Float[Array, "2 width"],
+    first: Float[Array, "8 width"],
     weight: Float[Array, "width width"],
-    second: Float[Array, "3 width"],
+    second: Float[Array, "8 width"],
     last: Float[Array, "1 width"],
     goal: Float[Array, "actors batch"],
     interpret: bool = False,
@@ -69,7 +69,7 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
         step,
         of_first,
         d_weight.astype(weight.dtype),
-        jnp.stack([total[3], total[1], total[2]]),
+        _eight(jnp.stack([total[3], total[1], total[2]])),
         total[:1],
         -2 * error / error.size,
     )
@@ -97,7 +97,7 @@ def _first_backward(above, code, state_action, first, interpret) -> tuple[Array,
         ],
         interpret=interpret,
     )(above, code, state_action, first)
-    return of_codes.sum(axis=0), step, of_first.sum(axis=0)
+    return of_codes.sum(axis=0), step, _eight(of_first.sum(axis=0))
 
 
 def _squared_error_backward(interpret, gradients, cotangents):
@@ -164,6 +164,11 @@ def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool) -> C
         compiler_params=None if interpret else params,
         interpret=interpret,
     )
+
+
+def _eight(rows: Array) -> Array:
+    """With zeros for the rows of `first` and `second` that are not used."""
+    return jnp.pad(rows, ((0, 8 - rows.shape[0]), (0, 0)))
 
 
 def _floats(*shape: int) -> jax.ShapeDtypeStruct:

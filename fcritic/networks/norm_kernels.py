@@ -22,8 +22,8 @@ Rows = Float[Array, "rows width"]
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def normalised(before: Rows, vectors: Float[Array, "3 width"], relu: bool, interpret: bool) -> Rows:
-    """The layer's output from its product. Vectors: bias, scale, offset."""
+def normalised(before: Rows, vectors: Float[Array, "8 width"], relu: bool, interpret: bool) -> Rows:
+    """The layer's output from its product. Vectors: bias, scale, offset; the rest is not used."""
     return _forward(before, vectors, relu, interpret)[0]
 
 
@@ -35,7 +35,7 @@ def _forward(before, vectors, relu, interpret):
 def _backward(relu, interpret, kept, grad):
     before, vectors = kept
     step, sums = _call(partial(_back_kernel, relu=relu), [before, grad], vectors, True, interpret)
-    return step, sums.sum(axis=0)[:3]
+    return step, jnp.pad(sums.sum(axis=0), ((0, 4), (0, 0)))
 
 
 normalised.defvjp(_forward, _backward)

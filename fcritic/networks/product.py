@@ -88,9 +88,14 @@ def _joint(head: ValueHead, codes: Float[Array, "actors code"]) -> tuple[Array, 
     weight_code, weight_sa = jnp.split(first.weight, [codes.shape[1]])
     code = jnp.dot(codes, weight_code, preferred_element_type=jnp.float32) + first.bias.astype(jnp.float32)[None]
     norms = head.joint.norms
-    scales = jnp.stack([norms[0].weight, norms[0].bias])
+    scales = _stack(norms[0].weight, norms[0].bias)
     return code, weight_sa, (scales, second.weight, _vectors(second.bias, norms[1]), last.weight.T)
 
 
-def _vectors(bias: Float[Array, " width"], norm: Any) -> Float[Array, "3 width"]:
-    return jnp.stack([bias.astype(jnp.float32), norm.weight, norm.bias])
+def _vectors(bias: Float[Array, " width"], norm: Any) -> Float[Array, "8 width"]:
+    return _stack(bias.astype(jnp.float32), norm.weight, norm.bias)
+
+
+def _stack(*vectors: Float[Array, " width"]) -> Float[Array, "8 width"]:
+    """Filled up with zeros: XLA makes stacks of up to four a kernel each, but those of more one kernel for all."""
+    return jnp.stack([*vectors, *[jnp.zeros_like(vectors[0])] * (8 - len(vectors))])

@@ -1,0 +1,62 @@
+"""Networks as vectors: nothing but the number of arrays changes."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic import learning as programs
+from fcritic.learning import Learning
+from fcritic.networks.mlp import MLP
+from fcritic.packed import Packed, pack, pack_like, unpack
+from fcritic.types import EnvSpec, Transition
+
+SPEC = EnvSpec(obs_dim=3, act_dim=2)
+
+
+def same(found, wanted) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+def test_a_vector_holds_every_number_once_and_gives_the_tree_back():
+    tree = {"net": MLP(3, (4,), 2, key=jax.random.key(0), layer_norm=True), "count": jnp.arange(2)}
+    packed = pack(tree, (MLP,))
+    assert isinstance(packed["net"], Packed)
+    assert [leaf.shape for leaf in jax.tree.leaves(packed)] == [(2,), (3 * 4 + 4 + 4 * 2 + 2 + 2 * 4,)]
+    same(unpack(packed), tree)
+    same(pack_like(packed, tree), packed)
+    same(unpack(tree), tree)
+
+
+def test_a_tree_is_packed_for_each_seed():
+    trees = jax.vmap(lambda number: {"a": jnp.full((2, 2), number), "b": number[None]})(jnp.arange(3.0))
+    vectors = jax.vmap(Packed.of)(trees)
+    assert vectors.vector.shape == (3, 5)
+    same(jax.vmap(unpack)(vectors), trees)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"functional": False}, {"neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}],
+)
+def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch, changes):
+    """What a GPU does, on whatever device there is."""
+    learning = Learning(dataclasses.replace(tiny, **changes), SPEC, 2, 20, normalize=True, recency=8.0)
+    draw = np.random.default_rng(0).normal(size=(4, 2, 2, 9)).astype(np.float32)
+    steps = [Transition(d[..., :3], d[..., 3:5], d[..., 5], d[..., 5] * 0 + 1, d[..., 6:]) for d in draw]
+    found = {}
+    for packs in (False, True):
+        monkeypatch.setattr(programs, "on_gpu", lambda packs=packs: packs)
+        begun = learning.start([1, 2])
+        state, memory = learning.flat(begun), learning.begin(begun)
+        for number, step in enumerate(steps):
+            state = learning.learn(state, step, number)
+        action, _ = learning.act(state, memory, steps[0].obs, np.zeros((2, 2), bool), 9, uniform=False)
+        found[packs] = (state.tree, action, len(state.leaves))
+    assert found[True][2] < found[False][2] / 3
+    assert jax.tree.structure(found[True][0]) == jax.tree.structure(found[False][0])
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, found[True][:2], found[False][:2])
