@@ -12,7 +12,7 @@ from fcritic.exploration.critics import Critic, move
 from fcritic.exploration.ensembles import Counts, Ensemble, begin, next_values, policies_of, trained_on, variant
 from fcritic.exploration.episodes import first_solved
 from fcritic.exploration.family import GAMMA, GRID, collect, ensemble_curves, posterior_curves, true_curve
-from fcritic.exploration.learning import Rules, actor_update, fit, learn, objective, summed, sweep
+from fcritic.exploration.learning import Rules, actor_update, fit, learn, objective, slope, summed, sweep
 from fcritic.exploration.methods import ENSEMBLES, Method
 from fcritic.exploration.planning import discounted_returns
 from fcritic.exploration.posterior import Prior
@@ -108,6 +108,8 @@ def test_the_actors_gradient_has_both_terms_or_one():
     q, policy = critic(jax.nn.sigmoid(logits)), jax.nn.sigmoid(logits)
     np.testing.assert_allclose(first, share * (policy * (1 - policy) * (q[..., 1] - q[..., 0])), rtol=1e-5)
     assert float(jnp.abs(both - first)[0, 1]) > 1e-4  # states that are not visited matter through the code
+    np.testing.assert_allclose(slope(critic, logits, share, True), both, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(slope(critic, logits, share, False), first, rtol=1e-4, atol=1e-7)
     step = 1e-2
     moved = [objective(critic, logits.at[0, 1].add(sign * step), share) for sign in (1, -1)]
     assert float(both[0, 1]) == pytest.approx(float(moved[0] - moved[1]) / (2 * step), rel=0.05)

@@ -1,21 +1,21 @@
 """Episodes to solve DeepSea against its size, for known learners and ensembles, beside 2^N."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fcritic.exploration.episodes import explore, first_solved, standard_score
+from fcritic.exploration.episodes import standard_score
+from fcritic.exploration.experiments.deepsea_runs import climb, divers
 from fcritic.exploration.learners import LEARNERS
 from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
-from fcritic.exploration.running import run
-from fcritic.exploration.tasks import Task, deep_sea
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
 
-EPISODES, SEEDS = 500, 10
-SIZES = {"deterministic": (10, 14, 20, 30), "stochastic": (10, 14)}
+RUNS = Path("runs/deepsea")
+"""Where finished dives are kept; the same command goes on from there."""
+EPISODES = 1000
+SIZES = {"deterministic": (10, 14, 20, 25, 30), "stochastic": (10, 14, 20, 25, 30)}
 QUICK_SIZES = {"deterministic": (6, 10), "stochastic": (6,)}
 
 Solved = dict[tuple[str, str, int], np.ndarray]
@@ -32,22 +32,18 @@ class DeepSea(Experiment):
     )
 
     def run(self, quick: bool) -> Outcome:
-        """10 seeds, 500 episodes at most, sizes 10 to 30; quick: 6 and 10, 200 episodes, fewer options."""
-        solved: Solved = {}
-        for form, sizes in (QUICK_SIZES if quick else SIZES).items():
-            running = list(_players(quick))
-            for size in sizes:
-                task = deep_sea(size, stochastic=form == "stochastic")
-                for name in running:
-                    solved[form, name, size] = _players(quick)[name](task, 200 if quick else EPISODES)
-                running = [name for name in running if np.median(solved[form, name, size]) < np.inf]
+        """10 seeds, 1000 episodes at most, sizes 10 to 30; quick: 6 and 10, 200 episodes, fewer options."""
+        sizes, episodes, folder = (QUICK_SIZES, 200, None) if quick else (SIZES, EPISODES, RUNS)
+        dives = climb(divers(_ensembles(quick)), sizes, episodes, folder)
+        solved: Solved = {(each.form, each.name, each.size): each.solved_at for each in dives}
         rows = [
             {"form": form, "method": name, "size": size, "seed": seed, "solved_at": each}
             for (form, name, size), found in solved.items()
             for seed, each in enumerate(found)
         ]
         data = {"median": _table(solved, np.median), "solved_share": _table(solved, _share),
-                "score": _table(solved, None), "reach": _reaches(solved)}  # fmt: skip
+                "score": _table(solved, None), "reach": _reaches(solved),
+                "cpu_seconds": sum(each.cpu_seconds for each in dives)}  # fmt: skip
         return Outcome(_claims(solved), data, rows, _notes(solved))
 
     def draw(self, outcome: Outcome, path: Path) -> None:
@@ -81,25 +77,8 @@ def _ensembles(quick: bool) -> list[Method]:
     found = brief_methods("prior")
     if quick:
         return [method for method in found if method.kind != "functional"]
-    extra = [
-        method for method in main_methods() + masked_methods("prior", "anchored") if method.kind != "functional"
-    ]
-    return list({method.name: method for method in found + extra}.values())
-
-
-@functools.cache
-def _players(quick: bool) -> dict[str, Any]:
-    """By name: task and episodes -> first solved episode of each seed."""
-
-    def known(learner: Any, task: Task, episodes: int) -> np.ndarray:
-        return first_solved(explore(task, learner, episodes, SEEDS, stop_when_solved=True).bad)
-
-    def ensemble(method: Method, task: Task, episodes: int) -> np.ndarray:
-        history, _ = run(task, method.ensemble, method.options(), episodes, SEEDS, stop_when_solved=True)
-        return first_solved(history.bad)
-
-    players = {name: functools.partial(known, learner) for name, learner in LEARNERS.items()}
-    return players | {each.name: functools.partial(ensemble, each) for each in _ensembles(quick)}
+    every = found + main_methods() + masked_methods("prior", "anchored")
+    return list({method.name: method for method in every}.values())
 
 
 def _share(found: np.ndarray) -> float:
