@@ -78,7 +78,8 @@ def _brief(report: dict[str, Any]) -> dict[str, Any]:
 def _help() -> str:
     return "\n".join(
         [
-            "usage: fcritic explore NAME [--quick] [--tasks TASK ...] [--methods METHOD ...] [--finished] [--out DIR] [--json]",
+            "usage: fcritic explore NAME [--quick] [--out DIR] [--json]",
+            "       fcritic explore sparse [--tasks TASK ...] [--methods METHOD ...] [--finished] [--out DIR]",
             "",
             ExploreOptions.__doc__,
             "",
@@ -86,7 +87,7 @@ def _help() -> str:
             "",
             "  --quick            fewer seeds and smaller tasks, the same claims",
             "  --tasks TASK ...   for sparse: other tasks than the small ones; a GPU is advised",
-            "  --methods ...      for sparse: some of the methods, such as \"functional, prior\" sac",
+            '  --methods ...      for sparse: some of the methods, such as "functional, prior" sac',
             "  --finished         for sparse: report what is finished, begin nothing",
             "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/exploration)",
             "  --json             print the outcome as JSON",
