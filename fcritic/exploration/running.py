@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 import numpy as np
 
 from fcritic.exploration.ensembles import Counts, Ensemble, State, Variant, begin, policies_of
-from fcritic.exploration.episodes import History, first_solved
+from fcritic.exploration.episodes import GOOD_SHARE, History, first_solved
 from fcritic.exploration.learning import Rules, learn
 from fcritic.exploration.planning import optimal_return
 from fcritic.exploration.tasks import Task
@@ -30,6 +30,8 @@ class World(eqx.Module):
     right: Int[Array, "layers states"]
     best: Float[Array, ""]
     """V* of the first state."""
+    slips: Bool[Array, ""]
+    """Whether steps may fail, which decides what a bad episode is."""
     horizon: int = eqx.field(static=True)
 
 
@@ -48,7 +50,8 @@ def world_of(task: Task) -> World:
     rules = Rules(task.shifts, task.gamma, task.ends)
     tables = (jnp.asarray(each, jnp.float32) for each in (task.P, task.reward, task.noise))
     best = jnp.asarray(optimal_return(task), jnp.float32)
-    return World(rules, jnp.asarray(task.successors), *tables, jnp.asarray(task.right), best, task.horizon)
+    facts = (jnp.asarray(task.right), best, jnp.asarray(task.slips))
+    return World(rules, jnp.asarray(task.successors), *tables, *facts, task.horizon)
 
 
 def play(world: World, policy: Float[Array, "layers states"], key: PRNGKeyArray) -> Steps:
@@ -115,10 +118,12 @@ def episode(
     policy = behaviour(policies_of(ensemble, state), options.per_step, pick_key)
     steps = play(world, policy, play_key)
     left = steps.actions != world.right[steps.layers, steps.states]
-    bad = jnp.any(left & (steps.states == jnp.arange(world.horizon)))
+    strayed = jnp.any(left & (steps.states == jnp.arange(world.horizon)))
+    returned = expected_return(world, policy)
+    bad = jnp.where(world.slips, returned < GOOD_SHARE * world.best, strayed)
     state = remember(state, steps, options.mask, mask_key)
     state = learn(ensemble, world.rules, options.prior_weight, state)
-    return state, (world.best - expected_return(world, policy), bad)
+    return state, (world.best - returned, bad)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
