@@ -11,7 +11,16 @@ from fcritic.exploration.calibration import correlations, measures, wasserstein
 from fcritic.exploration.critics import Critic, move
 from fcritic.exploration.ensembles import Counts, Ensemble, begin, next_values, policies_of, trained_on, variant
 from fcritic.exploration.episodes import first_solved
-from fcritic.exploration.family import GAMMA, GRID, collect, ensemble_curves, posterior_curves, true_curve
+from fcritic.exploration.family import (
+    GAMMA,
+    GRID,
+    PLANE,
+    collect,
+    ensemble_curves,
+    policies_at,
+    posterior_curves,
+    true_curve,
+)
 from fcritic.exploration.learning import Rules, actor_update, fit, learn, objective, slope, summed, sweep
 from fcritic.exploration.methods import ENSEMBLES, Method
 from fcritic.exploration.planning import discounted_returns
@@ -269,3 +278,16 @@ def test_curves_of_an_ensemble_and_of_the_posterior():
     assert np.abs(functional.mean(axis=0) - empirical).max() < 0.2  # between its six policies it interpolates
     bend = np.abs(np.diff(greedy, n=2, axis=1)).max()
     assert bend < 1e-4  # a standard critic's curve is a line
+
+
+def test_surfaces_over_policies_with_two_parameters():
+    task, random = river_swim(4), np.random.default_rng(0)
+    policies = policies_at(task, PLANE)
+    assert policies.shape == (81, 4) and len(np.unique(policies, axis=0)) == 81
+    np.testing.assert_array_equal(policies[:, [1, 2]], PLANE)  # the left and the right half
+    data, record = collect(task, 100, random)
+    P, reward = data.empirical()
+    empirical = discounted_returns(P[:, 0], reward[:, 0], policies, GAMMA)[0]
+    refitted = ensemble_curves(task, record, Method("actors", "none"), 1.0, 3, 0, refit=True, points=PLANE)
+    np.testing.assert_allclose(refitted, np.broadcast_to(empirical, refitted.shape), atol=1e-3)
+    assert posterior_curves(task, data, Prior(), 5, random, PLANE).shape == (5, 81)

@@ -15,7 +15,7 @@ from fcritic.exploration.experiments.deepsea_claims import (
     reaches,
     slope_claims,
 )
-from fcritic.exploration.experiments.deepsea_runs import Dive, climb, divers
+from fcritic.exploration.experiments.deepsea_runs import Dive, climb, divers, ensemble_divers
 from fcritic.exploration.learners import LEARNERS
 from fcritic.exploration.methods import (
     ENSEMBLES,
@@ -34,6 +34,8 @@ RUNS = Path("runs/deepsea")
 """Where finished dives are kept; the same command goes on from there."""
 EPISODES, QUICK_EPISODES = 1000, 200
 SIZES = {"deterministic": (10, 14, 20, 25, 30), "stochastic": (10, 14, 20, 25, 30)}
+REMEDY_SIZES = {"deterministic": (10, 14, 20)}
+"""Remedies take ten times as long."""
 QUICK_SIZES = {"deterministic": (6, 10), "stochastic": (6,)}
 SLOPES_AFTER = 100
 """Episodes before slopes are looked at: most cells were visited, the treasure is not yet found by most."""
@@ -60,6 +62,10 @@ class DeepSea(Experiment):
         """10 seeds, 1000 episodes at most, sizes 10 to 30; quick: 6 and 10, 200 episodes, fewer options."""
         sizes, episodes, folder = (QUICK_SIZES, QUICK_EPISODES, None) if quick else (SIZES, EPISODES, RUNS)
         found = climb(divers(_ensembles(quick)), sizes, episodes, folder)
+        if not quick:
+            found += climb(
+                ensemble_divers(Method(kind, "prior") for kind in REMEDIES), REMEDY_SIZES, episodes, folder
+            )
         dives: Dives = {(dive.form, dive.name, dive.size): dive for dive in found}
         slopes = _slopes(quick)
         rows = [
@@ -112,7 +118,7 @@ def _ensembles(quick: bool) -> list[Method]:
     if quick:
         return [method for method in found if method.kind != "functional"]
     every = found + main_methods() + masked_methods("prior", "anchored")
-    return list({method.name: method for method in every}.values()) + [Method(kind, "prior") for kind in REMEDIES]
+    return list({method.name: method for method in every}.values())
 
 
 def _slopes(quick: bool) -> dict[str, dict[str, float]]:

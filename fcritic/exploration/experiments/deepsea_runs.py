@@ -53,7 +53,12 @@ class Dive:
 
 def divers(methods: Iterable[Method]) -> list[Diver]:
     """The known learners, then ensembles."""
-    return [_known(name, learner) for name, learner in LEARNERS.items()] + [_ensemble(each) for each in methods]
+    return [_known(name, learner) for name, learner in LEARNERS.items()] + ensemble_divers(methods)
+
+
+def ensemble_divers(methods: Iterable[Method]) -> list[Diver]:
+    """Ensembles alone."""
+    return [_ensemble(each) for each in methods]
 
 
 def _known(name: str, learner: Learner) -> Diver:
