@@ -11,12 +11,31 @@ from fcritic.exploration.calibration import correlations, measures, wasserstein
 from fcritic.exploration.critics import Critic, move
 from fcritic.exploration.ensembles import Counts, Ensemble, begin, next_values, policies_of, trained_on, variant
 from fcritic.exploration.episodes import first_solved
-from fcritic.exploration.family import GAMMA, GRID, collect, ensemble_curves, posterior_curves, true_curve
-from fcritic.exploration.learning import Rules, actor_update, fit, learn, objective, summed, sweep
+from fcritic.exploration.family import (
+    GAMMA,
+    GRID,
+    PLANE,
+    collect,
+    ensemble_curves,
+    policies_at,
+    posterior_curves,
+    true_curve,
+)
+from fcritic.exploration.learning import Rules, actor_update, fit, learn, objective, slope, summed, sweep
 from fcritic.exploration.methods import ENSEMBLES, Method
 from fcritic.exploration.planning import discounted_returns
 from fcritic.exploration.posterior import Prior
-from fcritic.exploration.running import Steps, behaviour, expected_return, play, remember, run, world_of
+from fcritic.exploration.running import (
+    Steps,
+    behaviour,
+    episodes_to_solve,
+    expected_return,
+    play,
+    remember,
+    run,
+    world_of,
+)
+from fcritic.exploration.slopes import slopes_of
 from fcritic.exploration.tasks import deep_sea, river_swim
 
 KEY = jax.random.key(0)
@@ -108,6 +127,8 @@ def test_the_actors_gradient_has_both_terms_or_one():
     q, policy = critic(jax.nn.sigmoid(logits)), jax.nn.sigmoid(logits)
     np.testing.assert_allclose(first, share * (policy * (1 - policy) * (q[..., 1] - q[..., 0])), rtol=1e-5)
     assert float(jnp.abs(both - first)[0, 1]) > 1e-4  # states that are not visited matter through the code
+    np.testing.assert_allclose(slope(critic, logits, share, True), both, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(slope(critic, logits, share, False), first, rtol=1e-4, atol=1e-7)
     step = 1e-2
     moved = [objective(critic, logits.at[0, 1].add(sign * step), share) for sign in (1, -1)]
     assert float(both[0, 1]) == pytest.approx(float(moved[0] - moved[1]) / (2 * step), rel=0.05)
@@ -140,6 +161,47 @@ def test_policies_that_critics_are_trained_on():
         name: trained_on(dataclasses.replace(each, members=3), state).shape[:2] for name, each in ENSEMBLES.items()
     }
     assert shapes["functional"] == (3, 3) and shapes["functional-own"] == (3, 1) and shapes["shared"] == (3, 1)
+
+
+def test_neighbours_are_near_where_there_are_data():
+    ensemble = Ensemble("functional", members=3, evaluated="own", neighbours=4)
+    state = begun(ensemble, (2, 2, 2), variant("none"), KEY)
+    state = dataclasses.replace(state, visits=jnp.array([[3.0, 0.0], [1.0, 2.0]]))
+    found = trained_on(ensemble, state)
+    assert found.shape == (3, 5, 2, 2)
+    moved = jnp.abs(found[:, 1:] - found[:, :1]).max(axis=(0, 1))
+    assert moved[0, 1] == 0 and float(jnp.delete(moved.ravel(), 1).min()) > 0.02
+    later = trained_on(ensemble, dataclasses.replace(state, visits=state.visits + 1))
+    assert not jnp.allclose(later[:, 1:], found[:, 1:])
+
+
+def test_the_second_term_of_a_member_that_knows_it():
+    """Trained at sixty policies near its own, in a world of nine states; before that it knows nothing of slopes."""
+    task, ensemble = deep_sea(3), Ensemble("functional", members=2, evaluated="own", neighbours=60, features=60)
+    ensemble = dataclasses.replace(ensemble, nearness=0.2, ridge=1e-3)
+    state = begun(ensemble, (3, 3, 3), variant("none"), KEY)
+    state = dataclasses.replace(state, counts=full_counts(task, 2), visits=jnp.ones((3, 3)))
+    rules = Rules(task.shifts, task.gamma, task.ends)
+    ignorant = jax.vmap(lambda *each: slopes_of(ensemble, rules, jnp.asarray(0.0), jnp.ones((3, 3)) / 9, *each))
+    critics = state.critics
+    for _ in range(4):
+        critics = fit(ensemble, rules, state.counts, jnp.asarray(0.0), critics, trained_on(ensemble, state), 3)
+    before = ignorant(state.critics, state.logits, state.counts)
+    after = ignorant(critics, state.logits, state.counts)
+
+    def cosine(one, other):
+        return float(jnp.vdot(one, other) / jnp.linalg.norm(one) / jnp.linalg.norm(other))
+
+    assert abs(cosine(before.second, before.exact)) < 0.5 and cosine(after.second, after.exact) > 0.8
+    np.testing.assert_allclose(before.exact, after.exact, atol=1e-5)  # all pairs were visited: the world is known
+
+
+def test_one_seed_after_the_other_is_all_side_by_side():
+    task, small = deep_sea(4), Ensemble("independent", members=4)
+    together, _ = run(task, small, variant("prior"), 60, 3)
+    np.testing.assert_array_equal(
+        episodes_to_solve(task, small, variant("prior"), 60, 3), first_solved(together.bad)
+    )
 
 
 def test_standard_critics_are_greedy():
@@ -216,3 +278,16 @@ def test_curves_of_an_ensemble_and_of_the_posterior():
     assert np.abs(functional.mean(axis=0) - empirical).max() < 0.2  # between its six policies it interpolates
     bend = np.abs(np.diff(greedy, n=2, axis=1)).max()
     assert bend < 1e-4  # a standard critic's curve is a line
+
+
+def test_surfaces_over_policies_with_two_parameters():
+    task, random = river_swim(4), np.random.default_rng(0)
+    policies = policies_at(task, PLANE)
+    assert policies.shape == (81, 4) and len(np.unique(policies, axis=0)) == 81
+    np.testing.assert_array_equal(policies[:, [1, 2]], PLANE)  # the left and the right half
+    data, record = collect(task, 100, random)
+    P, reward = data.empirical()
+    empirical = discounted_returns(P[:, 0], reward[:, 0], policies, GAMMA)[0]
+    refitted = ensemble_curves(task, record, Method("actors", "none"), 1.0, 3, 0, refit=True, points=PLANE)
+    np.testing.assert_allclose(refitted, np.broadcast_to(empirical, refitted.shape), atol=1e-3)
+    assert posterior_curves(task, data, Prior(), 5, random, PLANE).shape == (5, 81)

@@ -10,6 +10,7 @@ from fcritic.cli.dispatch import run
 from fcritic.exploration import experiments
 from fcritic.exploration.episodes import History
 from fcritic.exploration.experiments import calibration, deepsea, riverswim
+from fcritic.exploration.experiments.deepsea_runs import Diver, climb, divers
 from fcritic.exploration.experiments.judging import gap
 from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 from fcritic.theory.experiments.base import conduct
@@ -64,24 +65,61 @@ def test_riverswim_as_json(tmp_path: Path, capsys: pytest.CaptureFixture, monkey
         assert (tmp_path / f"riverswim.{ending}").stat().st_size > 100
 
 
-def stand_in_ladder(task, episodes: int, base: float) -> np.ndarray:
-    return np.full(3, base if task.states <= 6 else np.inf)
+def stand_in(name: str, solved_at: float, largest: int = 100) -> Diver:
+    """Solves every sea up to a size in this episode."""
+    return Diver(name, lambda task, episodes: np.full(3, solved_at if task.states <= largest else np.inf), {})
 
 
 def test_deepsea_climbs_while_half_of_the_seeds_solve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     names = [*riverswim.LEARNERS, *(method.name for method in deepsea._ensembles(quick=True))]
-    fast = {name: (lambda task, episodes: np.full(3, 20.0)) for name in names}
-    fast |= {name: (lambda task, episodes: np.full(3, np.inf)) for name in ("greedy", "epsilon-greedy", "shared")}
-    fast["functional-own+prior"] = lambda task, episodes: stand_in_ladder(task, episodes, 15.0)
-    monkeypatch.setattr(deepsea, "_players", lambda quick: fast)
+    who = {name: stand_in(name, 20.0) for name in names}
+    who |= {name: stand_in(name, np.inf) for name in ("greedy", "epsilon-greedy", "shared")}
+    who["functional-own+prior"] = stand_in("functional-own+prior", 15.0, largest=6)
+    monkeypatch.setattr(deepsea, "divers", lambda methods: list(who.values()))
+    monkeypatch.setattr(deepsea, "knowledge", lambda *rest: {"cosine": np.array([[0.1, 0.7, 0.2]])})
     report = conduct(deepsea.EXPERIMENT, True, tmp_path)
     reach = report["data"]["reach"]["deterministic"]
     assert (reach["independent+prior"], reach["functional-own+prior"], reach["shared"]) == (10, 6, 0)
     assert "10" not in report["data"]["median"]["deterministic"]["greedy"]  # it did not go on
+    assert report["data"]["slopes"] == {"functional-own+prior": {"cosine": 0.2}}
     verdicts = {claim["statement"]: claim["verdict"] for claim in report["claims"]}
     assert verdicts["Greedy and epsilon-greedy learners solve no size"] == "holds"
     assert verdicts["The functional form gets further than independent critics, both with a prior"] == "fails"
     assert verdicts["A prior brings shared critics further"] == "holds"
+    assert verdicts["A prior brings actors critics further"] == "fails"  # the same episodes are no gain
+    assert verdicts["The second term of functional-own+prior critics points where the exact one does"] == "fails"
+    best = "critics with their best options reach as far as bootstrapped ones with priors, deterministic"
+    assert (verdicts[f"functional-own {best}"], verdicts[f"functional-first {best}"]) == ("holds", "holds")
+
+
+def test_a_finished_dive_is_not_repeated(tmp_path: Path):
+    """Unless it was too short, or another method's; what is not a dive at all is replaced."""
+    asked = []
+
+    def dive(task, episodes: int) -> np.ndarray:
+        asked.append(episodes)
+        return np.array([5.0, 80.0 if episodes >= 80 else np.inf])
+
+    def climbed(episodes: int, **settings: int) -> list[float]:
+        who = [Diver("someone, per step", dive, settings)]
+        return climb(who, {"deterministic": (4,)}, episodes, tmp_path)[0].solved_at.tolist()
+
+    assert climbed(50) == climbed(50) == [5.0, np.inf] and asked == [50]
+    assert climbed(100) == climbed(90) == climbed(1000) == [5.0, 80.0] and asked == [50, 100]
+    assert climbed(60) == [5.0, np.inf] and asked == [50, 100]  # a shorter ladder is part of the longer one
+    climbed(60, members=3)
+    assert asked == [50, 100, 60]
+    (tmp_path / "deepsea-4" / "someone-per-step.json").write_text("[1, 2]")
+    assert climbed(70) == [5.0, np.inf] and asked == [50, 100, 60, 70]
+
+
+def test_a_new_option_leaves_finished_dives_valid():
+    who = {diver.name: diver.settings for diver in divers([Method("functional-first", "prior", mask=True)])}
+    assert who["functional-first+prior+masks"] == {
+        "ensemble": {"kind": "functional", "second_term": False, "evaluated": "own"},
+        "options": {"prior_scale": 1.0, "prior_weight": 0.0, "mask": 1.0, "per_step": 0.0},
+        "seeds": 10,
+    }
 
 
 def test_calibration_on_three_data_sets(monkeypatch: pytest.MonkeyPatch):

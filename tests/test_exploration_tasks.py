@@ -1,5 +1,7 @@
 """Tasks, exact values, posteriors and tabular learners, against values by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from fcritic.exploration.episodes import (
     standard_score,
     strayed,
 )
-from fcritic.exploration.learners import LEARNERS, PosteriorSampling, RandomisedValues
+from fcritic.exploration.learners import LEARNERS, Learner, PosteriorSampling, RandomisedValues
 from fcritic.exploration.planning import best_values, discounted_returns, optimal_return, policy_returns
 from fcritic.exploration.posterior import Data, Episode, Prior, reward_posterior, sample_models
 from fcritic.exploration.tasks import MAPPING_SEED, deep_sea, river_swim
@@ -87,6 +89,29 @@ def test_bad_episodes_and_the_first_solved_one():
     bad[0, [9, 10]] = False  # 2 good of 11: a share of 9/11 bad
     np.testing.assert_array_equal(first_solved(bad), [11, np.inf])
     assert standard_score(3, np.array([107.0, 108.0])) == 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Fixed(Learner):
+    """Goes right with this probability, whatever it has seen."""
+
+    right: float
+
+    def plan(self, data, random):
+        going = right_policy(data.task)
+        policy = self.right * going + (1 - self.right) * (1 - going)
+        return np.broadcast_to(policy, (len(data.visits), *policy.shape))
+
+
+def test_where_steps_may_fail_a_policy_is_judged_by_its_return():
+    """A failed step right leaves the diagonal without a step left, so the standard count calls it good."""
+    task = deep_sea(10, stochastic=True)
+    assert task.slips and not deep_sea(10).slips
+    lucky = ~strayed(task, play(task, Fixed(0.5).plan(Data(task, 20_000), None), np.random.default_rng(0)))
+    chance = sum((0.5 * 0.9) ** step * 0.5 * 0.1 for step in range(10)) + (0.5 * 0.9) ** 10
+    assert lucky.mean() == pytest.approx(chance, abs=0.01) and chance > 0.09
+    assert explore(task, Fixed(0.5), 20, 3).bad.all()
+    assert not explore(task, Fixed(1.0), 20, 3).bad.any()
 
 
 def test_sizes_that_make_no_sense_are_refused():

@@ -88,13 +88,19 @@ def test_tasks_are_chosen_and_mistyped(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sparse, "conduct_run", instantly)
     assert run(["explore", "sparse", "--tasks", "hopper-hop", "--json", "--out", str(tmp_path)]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert set(asked) == {("hopper-hop", 1_000_000, 4)} and len(told["claims"]) == len(sparse.EARLIER)
+    assert set(asked) == {("hopper-hop", 320_000, 4)} and len(told["claims"]) == len(sparse.EARLIER)
     assert told["found_share"]["hopper-hop"]["sac"] == 1.0
     assert told["first_reward"]["hopper-hop"]["functional"] == [10.0] * 4
     assert run(["explore", "sparse", "--tasks", "hoper-hop"]) == 2
     assert "did you mean hopper-hop?" in capsys.readouterr().err
+    asked.clear()
+    chosen = ["--methods", "functional, prior", "td3", "--out", str(tmp_path)]
+    assert run(["explore", "sparse", "--tasks", "trap", *chosen]) == 0 and len(asked) == 2
+    capsys.readouterr()
+    assert run(["explore", "sparse", "--methods", "functional prior"]) == 2
+    assert "did you mean functional, prior?" in capsys.readouterr().err
     assert run(["explore", "deepsea", "--tasks", "hopper-hop"]) == 2
-    assert "--tasks and --finished are for `explore sparse`" in capsys.readouterr().err
+    assert "--tasks, --methods and --finished are for `explore sparse`" in capsys.readouterr().err
 
 
 def test_only_what_is_finished_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):

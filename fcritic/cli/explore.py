@@ -19,6 +19,9 @@ prepare()
 NOT_QUICK = ("sparse",)
 """Left out of `all --quick`, which is to end within four minutes: compiling deep agents takes more than one."""
 
+CHOICES = ("tasks", "methods", "finished")
+"""Options of `sparse` alone."""
+
 _ALL = f"every one of them; with --quick all but {', '.join(NOT_QUICK)}"
 _LISTING = "\n".join(f"  {name:<18} {line}" for name, line in {**EXPERIMENTS, "all": _ALL}.items())
 
@@ -33,6 +36,8 @@ class ExploreOptions:
     """Fewer seeds and smaller tasks, the same claims."""
     tasks: tuple[str, ...] = ()
     """Only for `sparse`: other tasks than the small ones, for example cartpole-swingup_sparse hopper-hop."""
+    methods: tuple[str, ...] = ()
+    """Only for `sparse`: some of the methods, for example "functional, prior" sac; one process may train each."""
     finished: bool = False
     """Only for `sparse`: report the trainings that are finished and begin none."""
     out: str = "results/exploration"
@@ -47,8 +52,8 @@ def explore(args: list[str]) -> int:
         print(_help())
         return 0
     options = parse(ExploreOptions, args, "explore")
-    if (options.tasks or options.finished) and (options.name != "sparse" or options.quick):
-        raise UsageError("--tasks and --finished are for `explore sparse` without --quick")
+    if any(getattr(options, name) for name in CHOICES) and (options.name != "sparse" or options.quick):
+        raise UsageError("--tasks, --methods and --finished are for `explore sparse` without --quick")
     known = [name for name in EXPERIMENTS if not (options.quick and name in NOT_QUICK)]
     try:
         judge(options, known, lambda name: _chosen(load(name), options), _brief)
@@ -60,7 +65,7 @@ def explore(args: list[str]) -> int:
 
 def _chosen(experiment: Experiment, options: ExploreOptions) -> Experiment:
     """The experiment, with what the options change in it."""
-    changes = {name: getattr(options, name) for name in ("tasks", "finished") if getattr(options, name)}
+    changes = {name: getattr(options, name) for name in CHOICES if getattr(options, name)}
     return dataclasses.replace(experiment, **changes) if changes else experiment
 
 
@@ -73,7 +78,8 @@ def _brief(report: dict[str, Any]) -> dict[str, Any]:
 def _help() -> str:
     return "\n".join(
         [
-            "usage: fcritic explore NAME [--quick] [--tasks TASK ...] [--finished] [--out DIR] [--json]",
+            "usage: fcritic explore NAME [--quick] [--out DIR] [--json]",
+            "       fcritic explore sparse [--tasks TASK ...] [--methods METHOD ...] [--finished] [--out DIR]",
             "",
             ExploreOptions.__doc__,
             "",
@@ -81,6 +87,7 @@ def _help() -> str:
             "",
             "  --quick            fewer seeds and smaller tasks, the same claims",
             "  --tasks TASK ...   for sparse: other tasks than the small ones; a GPU is advised",
+            '  --methods ...      for sparse: some of the methods, such as "functional, prior" sac',
             "  --finished         for sparse: report what is finished, begin nothing",
             "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/exploration)",
             "  --json             print the outcome as JSON",

@@ -65,11 +65,18 @@ class Critic(eqx.Module):
 
     def __call__(self, policy: Float[Array, "layers states"]) -> Float[Array, "layers states 2"]:
         """Q(pi, ., .)."""
-        return jnp.tensordot(self.encoder(policy.ravel()), self.weights, 1)
+        return combined(self.encoder(policy.ravel()), self.weights)
 
     def prior(self, policy: Float[Array, "layers states"]) -> Float[Array, "layers states 2"]:
         """What the member believed of this policy before any data."""
-        return jnp.tensordot(self.encoder(policy.ravel()), self.first, 1)
+        return combined(self.encoder(policy.ravel()), self.first)
+
+
+def combined(
+    code: Float[Array, " code"], weights: Float[Array, "code layers states 2"]
+) -> Float[Array, "layers states 2"]:
+    """psi . W for every pair, as a product with a matrix: its gradient is then one as well, which is faster."""
+    return (code @ weights.reshape(len(code), -1)).reshape(weights.shape[1:])
 
 
 def move(

@@ -51,6 +51,10 @@ class Ensemble:
     """Whether first values of a functional critic depend on the policy, or on state and action alone."""
     evaluated: Literal["all", "own"] = "all"
     """Policies that a functional critic is trained on: all actors (Algorithm 5) or its own (Algorithm 4)."""
+    neighbours: int = 0
+    """Policies near its own actor that a functional critic is trained on besides; they are never run."""
+    nearness: float = 0.5
+    """Standard deviation of a neighbour's logits around the actor's, in states that were visited."""
 
     @property
     def acts(self) -> bool:
@@ -139,8 +143,19 @@ def trained_on(ensemble: Ensemble, state: State) -> Float[Array, "members polici
     """The policies that each critic evaluates; a standard critic has one place for its only values."""
     pi = jax.nn.sigmoid(state.logits)
     if ensemble.kind == "functional" and ensemble.evaluated == "all":
-        return jnp.broadcast_to(pi[None], (len(pi), *pi.shape))
-    return pi[:, None]
+        found = jnp.broadcast_to(pi[None], (len(pi), *pi.shape))
+    else:
+        found = pi[:, None]
+    if ensemble.neighbours:
+        found = jnp.concatenate([found, _near(ensemble, state)], axis=1)
+    return found
+
+
+def _near(ensemble: Ensemble, state: State) -> Float[Array, "members neighbours layers states"]:
+    """New ones after each episode, the same offsets for every member."""
+    key = jax.random.fold_in(jax.random.key(1), state.visits.sum().astype(jnp.int32))
+    offsets = jax.random.normal(key, (ensemble.neighbours, *state.visits.shape)) * (state.visits > 0)[None]
+    return jax.nn.sigmoid(state.logits[:, None] + ensemble.nearness * offsets[None])
 
 
 def next_values(

@@ -12,6 +12,8 @@ from fcritic.exploration.tasks import Task
 
 SOLVED_BELOW = 0.9
 """A DeepSea is solved in the first episode after which the share of bad episodes is below this."""
+GOOD_SHARE = 0.5
+"""Where steps may fail, an episode is bad if its policy's return is below this share of V*."""
 TRIES = 100
 """Episodes that the standard score grants besides 2^size."""
 
@@ -23,7 +25,9 @@ class History:
     regret: Float[np.ndarray, "seeds episodes"]
     """V* - J(pi_k) of the policy of each episode, not of its luck."""
     bad: Bool[np.ndarray, "seeds episodes"]
-    """Whether it went left on the diagonal, from which the treasure can no longer be reached."""
+    """Whether it went left on the diagonal, from which the treasure can no longer be reached; where steps may fail,
+    whether its policy's return was below half of V*. There a failed step leaves the diagonal too, and by the first
+    rule one episode in eleven of a random diver is good."""
 
 
 def play(task: Task, policy: Float[np.ndarray, "seeds horizon states"], random: np.random.Generator) -> Episode:
@@ -48,7 +52,7 @@ def play(task: Task, policy: Float[np.ndarray, "seeds horizon states"], random: 
 
 
 def strayed(task: Task, episode: Episode) -> Bool[np.ndarray, " seeds"]:
-    """Whether an episode of DeepSea was bad: a step left from the diagonal."""
+    """Whether an episode of DeepSea left the diagonal by a step left."""
     times = np.arange(task.horizon)
     right = task.right[times % task.layers, episode.states]
     return ((episode.actions != right) & (episode.states == times)).any(axis=1)
@@ -63,8 +67,9 @@ def explore(task: Task, learner: Learner, episodes: int, seeds: int, stop_when_s
         policy = learner.plan(data, random)
         episode = play(task, policy, random)
         data.add(episode)
-        regret[:, index] = best - policy_returns(task, task.P, task.reward, policy)
-        bad[:, index] = strayed(task, episode)
+        returns = policy_returns(task, task.P, task.reward, policy)
+        regret[:, index] = best - returns
+        bad[:, index] = returns < GOOD_SHARE * best if task.slips else strayed(task, episode)
         if stop_when_solved and np.isfinite(first_solved(bad[:, : index + 1])).all():
             return History(regret[:, : index + 1], bad[:, : index + 1])
     return History(regret, bad)

@@ -1,7 +1,8 @@
-"""A family of policies with one parameter, and what is believed of its returns: the green curves of `fig:psrl`.
+"""Families of policies with one or two parameters, and what is believed of their returns: `fig:psrl`.
 
-J(pi_p) for p in [0, 1], the probability of going right in every state, is a curve for each MDP. The posterior over
-MDPs is a distribution over curves, and so is an ensemble.
+J(pi_p) for p in [0, 1], the probability of going right in every state, is a curve for each MDP, one of the green
+ones. The posterior over MDPs is a distribution over curves, and so is an ensemble. With two parameters, the
+probabilities of going right in the left and in the right half of the river, curves are surfaces.
 """
 
 import dataclasses
@@ -22,7 +23,12 @@ from fcritic.exploration.posterior import Data, Prior, sample_models
 from fcritic.exploration.tasks import Task
 
 GRID = np.linspace(0, 1, 21)
-"""The policies at which curves are compared."""
+"""Values of p at which curves are compared."""
+LINE = GRID[:, None]
+"""Policies with one parameter."""
+SIDE = np.linspace(0, 1, 9)
+PLANE = np.stack(np.meshgrid(SIDE, SIDE, indexing="ij"), axis=-1).reshape(-1, 2)
+"""Policies with two."""
 GAMMA = 0.9
 SWEEPS = 150
 """Of evaluation, after which gamma^t is about 1e-7: critics are shown where they come to rest."""
@@ -30,6 +36,7 @@ DRAWS = 1000
 """MDPs from the posterior."""
 
 Curves = Float[np.ndarray, "draws grid"]
+Points = Float[np.ndarray, "grid parameters"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,24 +75,26 @@ def collect(task: Task, episodes: int, random: np.random.Generator) -> tuple[Dat
     return data, Record(layers, *lists)
 
 
-def grid_policies(task: Task, grid: Float[np.ndarray, " grid"] = GRID) -> Float[np.ndarray, "grid states"]:
-    """pi_p(right | s) = p."""
-    return np.repeat(grid[:, None], task.states, axis=1)
+def policies_at(task: Task, points: Points) -> Float[np.ndarray, "grid states"]:
+    """pi_p(right | s) = p_k, where k is the part of the river that s lies in."""
+    return points[:, np.arange(task.states) * points.shape[1] // task.states]
 
 
-def posterior_curves(task: Task, data: Data, prior: Prior, draws: int, random: np.random.Generator) -> Curves:
+def posterior_curves(
+    task: Task, data: Data, prior: Prior, draws: int, random: np.random.Generator, points: Points = LINE
+) -> Curves:
     """J(pi_p) in MDPs from the posterior, each evaluated exactly."""
     many = Data(task, draws)
     many.transitions += data.transitions
     many.reward_sum += data.reward_sum
     many.square_sum += data.square_sum
     P, reward = sample_models(prior, many, random)
-    return discounted_returns(P[:, 0], reward[:, 0], grid_policies(task), GAMMA)
+    return discounted_returns(P[:, 0], reward[:, 0], policies_at(task, points), GAMMA)
 
 
-def true_curve(task: Task) -> Float[np.ndarray, " grid"]:
+def true_curve(task: Task, points: Points = LINE) -> Float[np.ndarray, " grid"]:
     """J(pi_p) in the task itself."""
-    return discounted_returns(task.P, task.reward, grid_policies(task), GAMMA)[0]
+    return discounted_returns(task.P, task.reward, policies_at(task, points), GAMMA)[0]
 
 
 def prior_spread(task: Task, prior: Prior, random: np.random.Generator) -> float:
@@ -94,7 +103,14 @@ def prior_spread(task: Task, prior: Prior, random: np.random.Generator) -> float
 
 
 def ensemble_curves(
-    task: Task, record: Record, method: Method, scale: float, members: int, seed: int, refit: bool = False
+    task: Task,
+    record: Record,
+    method: Method,
+    scale: float,
+    members: int,
+    seed: int,
+    refit: bool = False,
+    points: Points = LINE,
 ) -> Curves:
     """What each member says of every policy in the grid.
 
@@ -110,11 +126,13 @@ def ensemble_curves(
     options = method.options(scale)
     shape = (task.layers, task.states, task.P.shape[-1])
     critics = _begin(ensemble, shape, options, jax.random.key(seed)).critics
-    trained = random.random(members) if ensemble.kind == "functional" else np.array([0.5])
-    rules = Rules(task.shifts, GAMMA, ends=False)
-    found = _beliefs(
-        ensemble, refit, rules, counts, options.prior_weight, critics, jnp.asarray(trained, jnp.float32)
+    parameters = points.shape[1]
+    trained = (
+        random.random((members, parameters)) if ensemble.kind == "functional" else np.full((1, parameters), 0.5)
     )
+    tables = [jnp.asarray(policies_at(task, each)[:, None], jnp.float32) for each in (trained, points)]
+    rules = Rules(task.shifts, GAMMA, ends=False)
+    found = _beliefs(ensemble, refit, rules, counts, options.prior_weight, critics, *tables)
     return np.asarray(found, float)
 
 
@@ -129,24 +147,20 @@ def _beliefs(
     counts: Counts,
     weight: Float[Array, ""],
     critics: Critic,
-    trained: Float[Array, " policies"],
+    trained: Float[Array, "policies 1 states"],
+    grid: Float[Array, "grid 1 states"],
 ) -> Float[Array, "members grid"]:
-    layers, states = counts.rewards.shape[1:3]
-    grid = jnp.asarray(GRID, jnp.float32)
-
-    def constant(p: Float[Array, ""]) -> Float[Array, "layers states"]:
-        return jnp.full((layers, states), p)
-
-    def after_training(policies: Float[Array, " policies"]) -> Critic:
-        tables = jax.vmap(constant)(policies)
-        tables = jnp.broadcast_to(tables[None], (ensemble.members, *tables.shape))
+    def after_training(policies: Float[Array, "policies 1 states"]) -> Critic:
+        tables = jnp.broadcast_to(policies[None], (ensemble.members, *policies.shape))
         return fit(ensemble, rules, counts, weight, critics, tables, SWEEPS)
 
-    def says(critic: Critic, p: Float[Array, ""]) -> Float[Array, ""]:
-        q = critic(constant(p))[0, 0]
-        return q[0] + p * (q[1] - q[0])
+    def says(critic: Critic, policy: Float[Array, "1 states"]) -> Float[Array, ""]:
+        q = critic(policy)[0, 0]
+        return q[0] + policy[0, 0] * (q[1] - q[0])
 
     if refit:
-        return jax.vmap(lambda p: jax.vmap(lambda critic: says(critic, p))(after_training(p[None])))(grid).T
+        return jax.vmap(lambda policy: jax.vmap(lambda critic: says(critic, policy))(after_training(policy[None])))(
+            grid
+        ).T
     learned = after_training(trained)
-    return jax.vmap(lambda critic: jax.vmap(lambda p: says(critic, p))(grid))(learned)
+    return jax.vmap(lambda critic: jax.vmap(lambda policy: says(critic, policy))(grid))(learned)

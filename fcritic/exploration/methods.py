@@ -14,6 +14,12 @@ ENSEMBLES: dict[str, Ensemble] = {
 }
 """`functional` trains every critic on all actors (`alg-nn`), `functional-own` on its own actor alone, as line 4 of
 `alg-ensemble-algorithm` is printed; `functional-first` also leaves out the second term of its actors' gradient."""
+REMEDIES: dict[str, Ensemble] = {
+    "functional-all-first": Ensemble("functional", second_term=False),
+    "functional-near": Ensemble("functional", evaluated="own", neighbours=16, ridge=0.01),
+}
+"""Tried where functional critics fall behind: all actors without the second term, and own actor and policies near
+it, which are never run, with the second term."""
 PRIORS: tuple[PriorKind, ...] = ("none", "prior", "anchored")
 
 
@@ -22,7 +28,7 @@ class Method:
     """An ensemble with its options."""
 
     kind: str
-    """One of `ENSEMBLES`."""
+    """One of `ENSEMBLES` or `REMEDIES`."""
     prior: PriorKind
     mask: bool = False
     per_step: bool = False
@@ -36,7 +42,7 @@ class Method:
     @property
     def ensemble(self) -> Ensemble:
         """What is compiled."""
-        return ENSEMBLES[self.kind]
+        return (ENSEMBLES | REMEDIES)[self.kind]
 
     def options(self, scale: float = 1.0) -> Variant:
         """Its numbers."""

@@ -1,5 +1,6 @@
 """Ensembles at work: an episode, its updates, the next episode; all seeds in one compiled program."""
 
+from collections.abc import Iterator
 import functools
 
 import equinox as eqx
@@ -9,13 +10,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 import numpy as np
 
 from fcritic.exploration.ensembles import Counts, Ensemble, State, Variant, begin, policies_of
-from fcritic.exploration.episodes import History, first_solved
+from fcritic.exploration.episodes import GOOD_SHARE, History, first_solved
 from fcritic.exploration.learning import Rules, learn
 from fcritic.exploration.planning import optimal_return
 from fcritic.exploration.tasks import Task
 
 CHUNK = 50
-"""Episodes between two looks at whether every seed has solved the task."""
+"""Episodes in one call of the compiled program, and between two looks at whether the task is solved."""
 
 
 class World(eqx.Module):
@@ -29,6 +30,8 @@ class World(eqx.Module):
     right: Int[Array, "layers states"]
     best: Float[Array, ""]
     """V* of the first state."""
+    slips: Bool[Array, ""]
+    """Whether steps may fail, which decides what a bad episode is."""
     horizon: int = eqx.field(static=True)
 
 
@@ -47,24 +50,30 @@ def world_of(task: Task) -> World:
     rules = Rules(task.shifts, task.gamma, task.ends)
     tables = (jnp.asarray(each, jnp.float32) for each in (task.P, task.reward, task.noise))
     best = jnp.asarray(optimal_return(task), jnp.float32)
-    return World(rules, jnp.asarray(task.successors), *tables, jnp.asarray(task.right), best, task.horizon)
+    facts = (jnp.asarray(task.right), best, jnp.asarray(task.slips))
+    return World(rules, jnp.asarray(task.successors), *tables, *facts, task.horizon)
 
 
 def play(world: World, policy: Float[Array, "layers states"], key: PRNGKeyArray) -> Steps:
     """An episode of one policy, the probability of action 1."""
 
-    def step(state: Int[Array, ""], time: tuple) -> tuple[Int[Array, ""], Steps]:
-        index, key = time
-        act_key, next_key, noise_key = jax.random.split(key, 3)
-        layer = index % policy.shape[0]
-        action = (jax.random.uniform(act_key) < policy[layer, state]).astype(jnp.int32)
-        outcome = jax.random.categorical(next_key, jnp.log(world.P[layer, state, action]))
-        noise = world.noise[layer, state, action] * jax.random.normal(noise_key)
-        seen = Steps(layer, state, action, outcome, world.reward[layer, state, action] + noise)
-        return world.successors[state, outcome], seen
+    act_keys, next_keys, noise_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(
+        jax.random.split(key, world.horizon)
+    )
+    # All chance is drawn before the loop over time, where every small operation costs a launch of its own.
+    chances = jax.vmap(jax.random.uniform)(act_keys)
+    gumbels = jax.vmap(lambda key: jax.random.gumbel(key, (world.P.shape[-1],)))(next_keys)
+    noises = jax.vmap(jax.random.normal)(noise_keys)
 
-    times = (jnp.arange(world.horizon), jax.random.split(key, world.horizon))
-    return jax.lax.scan(step, jnp.asarray(0), times)[1]
+    def step(state: Int[Array, ""], time: tuple) -> tuple[Int[Array, ""], Steps]:
+        layer, chance, gumbel, noise = time
+        action = (chance < policy[layer, state]).astype(jnp.int32)
+        outcome = jnp.argmax(gumbel + jnp.log(world.P[layer, state, action]))
+        reward = world.reward[layer, state, action] + world.noise[layer, state, action] * noise
+        return world.successors[state, outcome], Steps(layer, state, action, outcome, reward)
+
+    layers = jnp.arange(world.horizon) % policy.shape[0]
+    return jax.lax.scan(step, jnp.asarray(0), (layers, chances, gumbels, noises))[1]
 
 
 def expected_return(world: World, policy: Float[Array, "layers states"]) -> Float[Array, ""]:
@@ -109,10 +118,12 @@ def episode(
     policy = behaviour(policies_of(ensemble, state), options.per_step, pick_key)
     steps = play(world, policy, play_key)
     left = steps.actions != world.right[steps.layers, steps.states]
-    bad = jnp.any(left & (steps.states == jnp.arange(world.horizon)))
+    strayed = jnp.any(left & (steps.states == jnp.arange(world.horizon)))
+    returned = expected_return(world, policy)
+    bad = jnp.where(world.slips, returned < GOOD_SHARE * world.best, strayed)
     state = remember(state, steps, options.mask, mask_key)
     state = learn(ensemble, world.rules, options.prior_weight, state)
-    return state, (world.best - expected_return(world, policy), bad)
+    return state, (world.best - returned, bad)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -129,22 +140,46 @@ def _chunk(ensemble: Ensemble, world: World, options: Variant, states: State, ke
     return jax.vmap(one_seed)(states, keys)
 
 
-def run(
-    task: Task, ensemble: Ensemble, options: Variant, episodes: int, seeds: int, stop_when_solved: bool = False
-) -> tuple[History, State]:
+def run(task: Task, ensemble: Ensemble, options: Variant, episodes: int, seeds: int) -> tuple[History, State]:
     """Regret and bad episodes of each seed, and the last states. Seeds differ in all, also in first weights."""
+    chunks = _chunks(task, ensemble, options, episodes, _seed_keys(seeds))
+    regrets, bads, states = zip(*chunks, strict=True)
+    kept = slice(0, episodes)
+    history = History(np.concatenate(regrets, axis=1)[:, kept], np.concatenate(bads, axis=1)[:, kept])
+    return history, states[-1]
+
+
+def episodes_to_solve(
+    task: Task, ensemble: Ensemble, options: Variant, episodes: int, seeds: int
+) -> Float[np.ndarray, " seeds"]:
+    """The first solved episode of each seed, infinite where `episodes` were not enough.
+
+    The seeds are those of `run`, one after the other: large tables gain nothing side by side, and each ends when it
+    has solved the task.
+    """
+    found = []
+    for key in _seed_keys(seeds):
+        bad = np.empty((1, 0), bool)
+        for _, more, _ in _chunks(task, ensemble, options, episodes, key[None]):
+            bad = np.concatenate([bad, more], axis=1)[:, :episodes]
+            if np.isfinite(first_solved(bad)[0]):
+                break
+        found.append(first_solved(bad)[0])
+    return np.array(found)
+
+
+def _seed_keys(seeds: int) -> Array:
+    return jax.random.split(jax.random.key(0), seeds)
+
+
+def _chunks(task: Task, ensemble: Ensemble, options: Variant, episodes: int, seed_keys: Array) -> Iterator[tuple]:
+    """Regrets[seeds, CHUNK], bad episodes and states, part by part."""
     world = world_of(task)
     shape = (task.layers, task.states, task.P.shape[-1])
-    first_keys, chunk_keys = jax.vmap(jax.random.split, out_axes=1)(jax.random.split(jax.random.key(0), seeds))
+    first_keys, chunk_keys = jax.vmap(jax.random.split, out_axes=1)(seed_keys)
     states = _begin_all(ensemble, shape, options, first_keys)
-    regrets, bads = [], []
     length = min(CHUNK, episodes)
     for index in range(-(-episodes // length)):
         keys = jax.vmap(lambda key, index=index: jax.random.fold_in(key, index))(chunk_keys)
         states, (regret, bad) = _chunk(ensemble, world, options, states, keys, length)
-        regrets.append(np.asarray(regret))
-        bads.append(np.asarray(bad))
-        if stop_when_solved and np.isfinite(first_solved(np.concatenate(bads, axis=1))).all():
-            break
-    kept = slice(0, episodes)
-    return History(np.concatenate(regrets, axis=1)[:, kept], np.concatenate(bads, axis=1)[:, kept]), states
+        yield np.asarray(regret), np.asarray(bad), states

@@ -63,6 +63,11 @@ class Task:
         """Whether the last step ends the task, so that nothing follows; else time is merely up."""
         return self.layers > 1
 
+    @property
+    def slips(self) -> bool:
+        """Whether a step may lead to more than one state."""
+        return bool((self.P.max(axis=-1) < 1).any())
+
 
 def river_swim(length: int = 6, horizon: int | None = None) -> Task:
     """RiverSwim: left is easy and pays 0.005 at the source, right goes against the stream and pays 1 at its end.

@@ -10,6 +10,10 @@ from fcritic.exploration.experiments.judging import Gap, gap
 from fcritic.exploration.family import (
     DRAWS,
     GRID,
+    LINE,
+    PLANE,
+    SIDE,
+    Points,
     collect,
     ensemble_curves,
     posterior_curves,
@@ -30,11 +34,16 @@ KINDS = ("shared", "independent", "functional", "refitted")
 EXACT, REFITTED = "20 posterior draws", "refitted"
 SHOWN_METHODS = ("posterior", *KINDS, EXACT, *(f"{kind}+anchored+masks" for kind in KINDS))
 """In the picture: above without, below with a prior and masks."""
+PLANE_KINDS = ("functional", "refitted", "independent", "shared")
+"""With two parameters, all with an anchored prior."""
 MEASURES = ("mean_error", "std_error", "std_ratio", "wasserstein", "correlation_error", "argmax_distance")
 
 
 class Calibration(Experiment):
-    """RiverSwim with six states, data of the uniformly random policy, policies that go right with probability p."""
+    """RiverSwim with six states, data of the uniformly random policy, policies that go right with probability p.
+
+    Then with two parameters: a probability for the left and one for the right half of the river.
+    """
 
     name = "calibration"
     statement = (
@@ -58,20 +67,24 @@ class Calibration(Experiment):
                         rows.append({"method": name, "episodes": length, "seed": seed, **found})
                 if seed == 0 and length == SHOWN:
                     shown = {name: curves[name][:100] for name in SHOWN_METHODS}
+        plane_rows, surfaces = _plane(task, seeds, scale)
         table = _table(rows, SHOWN)
         data = {"grid": GRID, "truth": true_curve(task), "curves": shown, "prior_scale": scale,
-                "table": {length: _table(rows, length) for length in lengths}}  # fmt: skip
-        return Outcome(_claims(rows), data, rows, _notes(table, scale))
+                "table": {length: _table(rows, length) for length in lengths},
+                "plane": {"side": SIDE, "surfaces": surfaces, "table": _table(plane_rows, SHOWN)}}  # fmt: skip
+        told = [{"parameters": 1, **row} for row in rows] + [{"parameters": 2, **row} for row in plane_rows]
+        return Outcome(_claims(rows) + _plane_claims(plane_rows), data, told, _notes(table, scale))
 
     def draw(self, outcome: Outcome, path: Path) -> None:
-        """One panel per method: the posterior in grey, the ensemble's curves in green, best policies as ticks."""
+        """One panel per method: the posterior in grey, curves in green, best policies as ticks; then surfaces."""
         data = outcome.data
         exact = data["curves"]["posterior"]
         names = list(data["curves"])
         low, high = np.quantile(exact, [0.05, 0.95], axis=0)
         title = f"J of policies that go right with probability p, after {SHOWN} episodes (bands: exact posterior)"
-        with panels(path, len(names) // 2, title, width=3.6, rows=2) as axes:
-            for axis, name in zip(axes, names, strict=True):
+        with panels(path, len(names) // 2, title, width=3.6, rows=4) as axes:
+            _draw_plane(data["plane"], axes[len(names) :])
+            for axis, name in zip(axes, names, strict=False):
                 axis.fill_between(data["grid"], low, high, color="0.85")
                 axis.plot(data["grid"], np.mean(exact, axis=0), color="0.5", linewidth=1)
                 curves = np.asarray(data["curves"][name])[:20]
@@ -92,10 +105,54 @@ def _all_curves(task: Any, length: int, seed: int, scale: float) -> dict[str, np
     for kind in KINDS:
         for prior in PRIORS:
             for mask in (False, True):
-                method = Method("actors" if kind == REFITTED else kind, prior, mask)
+                method = Method(_stands_for(kind), prior, mask)
                 name = method.name.replace("actors", REFITTED)
-                curves[name] = ensemble_curves(task, record, method, scale, MEMBERS, seed, kind == REFITTED)
+                curves[name] = _believed(task, record, method, scale, seed, kind, LINE)
     return curves
+
+
+def _stands_for(kind: str) -> str:
+    """Refitted critics are those with actors, whose policies are given."""
+    return "actors" if kind == REFITTED else kind
+
+
+def _believed(
+    task: Any, record: Any, method: Method, scale: float, seed: int, kind: str, points: Points
+) -> np.ndarray:
+    return ensemble_curves(task, record, method, scale, MEMBERS, seed, kind == REFITTED, points)
+
+
+def _plane(task: Any, seeds: int, scale: float) -> tuple[list[dict[str, Any]], dict[str, dict[str, np.ndarray]]]:
+    """Measures with two parameters for each data set, and mean and spread over the plane for the first one."""
+    rows, shown = [], {}
+    for seed in range(seeds):
+        random = np.random.default_rng([seed, SHOWN])
+        data, record = collect(task, SHOWN, random)
+        exact = posterior_curves(task, data, PRIOR, DRAWS, random, PLANE)
+        found = {EXACT: posterior_curves(task, data, PRIOR, MEMBERS, random, PLANE)}
+        for kind in PLANE_KINDS:
+            found[f"{kind}+anchored"] = _believed(task, record, Method(_stands_for(kind), "anchored"), scale, seed,
+                                                  kind, PLANE)  # fmt: skip
+        for name, each in found.items():
+            told = measures(each, exact, PLANE[:, 0])
+            rows.append({"method": name, "episodes": SHOWN, "seed": seed, **told})
+        if seed == 0:
+            kept = {"posterior": exact} | {name: each for name, each in found.items() if name != EXACT}
+            shown = {name: {"mean": each.mean(axis=0), "spread": each.std(axis=0)} for name, each in kept.items()}
+    return rows, shown
+
+
+def _draw_plane(plane: dict[str, Any], axes: list[Any]) -> None:
+    """Means above, spreads below; colours of a mean reach as far as the posterior's spread around its own mean."""
+    side, surfaces = np.asarray(plane["side"]), plane["surfaces"]
+    middle, widest = np.mean(surfaces["posterior"]["mean"]), np.max(surfaces["posterior"]["spread"])
+    for row, (what, low) in enumerate((("mean", middle - widest), ("spread", 0.0))):
+        levels = np.linspace(low, middle + widest if what == "mean" else widest, 13)
+        for axis, (name, each) in zip(axes[row * len(surfaces) :], surfaces.items(), strict=False):
+            heights = np.asarray(each[what]).reshape(len(side), len(side)).T
+            drawn = axis.contourf(side, side, heights, levels, extend="both")
+            axis.set(title=f"{what} of J, {name}", xlabel="p, left half", ylabel="p, right half")
+        axis.figure.colorbar(drawn, ax=axis, format="%.2f")
 
 
 def _limits(low: np.ndarray, high: np.ndarray) -> tuple[float, float]:
@@ -148,6 +205,15 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
     claims.append(
         Claim("Masks bring functional critics closer to the posterior", found.below, found.figures("masks", "none"))
     )
+    return claims
+
+
+def _plane_claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    claims = []
+    for rival in ("shared", "independent"):
+        found = _compare(rows, "functional+anchored", f"{rival}+anchored")
+        statement = f"With two parameters functional critics are closer to the posterior than {rival} ones in W1"
+        claims.append(Claim(statement, found.below, found.figures("functional", rival), "fig:psrl"))
     return claims
 
 

@@ -1,25 +1,52 @@
 """Episodes to solve DeepSea against its size, for known learners and ensembles, beside 2^N."""
 
-import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fcritic.exploration.episodes import explore, first_solved, standard_score
+from fcritic.exploration.episodes import standard_score
+from fcritic.exploration.experiments.deepsea_claims import (
+    Dives,
+    claims_of,
+    kind_of,
+    notes_of,
+    reaches,
+    slope_claims,
+)
+from fcritic.exploration.experiments.deepsea_runs import Dive, climb, divers, ensemble_divers
 from fcritic.exploration.learners import LEARNERS
-from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
-from fcritic.exploration.running import run
-from fcritic.exploration.tasks import Task, deep_sea
-from fcritic.theory.experiments.base import Claim, Experiment, Outcome
+from fcritic.exploration.methods import (
+    ENSEMBLES,
+    REMEDIES,
+    Method,
+    brief_methods,
+    main_methods,
+    masked_methods,
+)
+from fcritic.exploration.slopes import knowledge
+from fcritic.exploration.tasks import deep_sea
+from fcritic.theory.experiments.base import Experiment, Outcome
 from fcritic.theory.pictures import panels
 
-EPISODES, SEEDS = 500, 10
-SIZES = {"deterministic": (10, 14, 20, 30), "stochastic": (10, 14)}
+RUNS = Path("runs/deepsea")
+"""Where finished dives are kept; the same command goes on from there."""
+EPISODES, QUICK_EPISODES = 1000, 200
+SIZES = {"deterministic": (10, 14, 20, 25, 30), "stochastic": (10, 14, 20, 25, 30)}
+REMEDY_SIZES = {"deterministic": (10, 14, 20)}
+"""Remedies take ten times as long."""
 QUICK_SIZES = {"deterministic": (6, 10), "stochastic": (6,)}
+SLOPES_AFTER = 100
+"""Episodes before slopes are looked at: most cells were visited, the treasure is not yet found by most."""
 
-Solved = dict[tuple[str, str, int], np.ndarray]
-"""The first solved episode of each seed, by form, method and size; infinite where there was none."""
+PANELS = {
+    "known learners": tuple(LEARNERS),
+    "standard critics": tuple(kind for kind in ENSEMBLES if not kind.startswith("functional")),
+    "functional critics": tuple(kind for kind in (*ENSEMBLES, *REMEDIES) if kind.startswith("functional")),
+}
+STYLES = {"": "--", "+prior": "-", "+anchored": "-.", "+prior, per step": ":"}
+"""Options that are drawn, and how; masks are in the figures only."""
 
 
 class DeepSea(Experiment):
@@ -32,48 +59,57 @@ class DeepSea(Experiment):
     )
 
     def run(self, quick: bool) -> Outcome:
-        """10 seeds, 500 episodes at most, sizes 10 to 30; quick: 6 and 10, 200 episodes, fewer options."""
-        solved: Solved = {}
-        for form, sizes in (QUICK_SIZES if quick else SIZES).items():
-            running = list(_players(quick))
-            for size in sizes:
-                task = deep_sea(size, stochastic=form == "stochastic")
-                for name in running:
-                    solved[form, name, size] = _players(quick)[name](task, 200 if quick else EPISODES)
-                running = [name for name in running if np.median(solved[form, name, size]) < np.inf]
+        """10 seeds, 1000 episodes at most, sizes 10 to 30; quick: 6 and 10, 200 episodes, fewer options."""
+        sizes, episodes, folder = (QUICK_SIZES, QUICK_EPISODES, None) if quick else (SIZES, EPISODES, RUNS)
+        found = climb(divers(_ensembles(quick)), sizes, episodes, folder)
+        if not quick:
+            found += climb(
+                ensemble_divers(Method(kind, "prior") for kind in REMEDIES), REMEDY_SIZES, episodes, folder
+            )
+        dives: Dives = {(dive.form, dive.name, dive.size): dive for dive in found}
+        slopes = _slopes(quick)
         rows = [
-            {"form": form, "method": name, "size": size, "seed": seed, "solved_at": each}
-            for (form, name, size), found in solved.items()
-            for seed, each in enumerate(found)
+            {"form": dive.form, "method": dive.name, "size": dive.size, "seed": seed, "solved_at": each}
+            for dive in found
+            for seed, each in enumerate(dive.solved_at)
         ]
-        data = {"median": _table(solved, np.median), "solved_share": _table(solved, _share),
-                "score": _table(solved, None), "reach": _reaches(solved)}  # fmt: skip
-        return Outcome(_claims(solved), data, rows, _notes(solved))
+        data = {
+            "median": _table(dives, lambda dive: dive.median),
+            "solved_share": _table(dives, lambda dive: float(np.isfinite(dive.solved_at).mean())),
+            "score": _table(dives, lambda dive: standard_score(dive.size, dive.solved_at)),
+            "reach": reaches(dives),
+            "slopes": slopes,
+            "episodes": episodes,
+            "cpu_seconds": sum(dive.cpu_seconds for dive in found),
+        }
+        return Outcome(claims_of(dives, episodes) + slope_claims(slopes), data, rows, notes_of(dives))
 
     def draw(self, outcome: Outcome, path: Path) -> None:
-        """Median episodes to solve, by size; methods that solved no size are left out."""
-        median = outcome.data["median"]
-        groups = {"known learners": tuple(LEARNERS), **{kind: (kind,) for kind in ENSEMBLES}}
-        title = "DeepSea: median first solved episode of ten seeds (crosses: stochastic; dotted: 2^N)"
-        with panels(path, 4, title, width=4.4, rows=2) as axes:
-            axes[-1].set_visible(False)
-            for axis, (group, kinds) in zip(axes, groups.items(), strict=False):
-                for form, marker in (("deterministic", "o-"), ("stochastic", "x--")):
-                    axis.set_prop_cycle(None)
-                    for name in [name for name in median.get(form, {}) if _kind(name) in kinds]:
-                        points = {int(size): value for size, value in median[form][name].items()}
-                        finite = {size: value for size, value in points.items() if np.isfinite(value)}
-                        label = name if form == "deterministic" else None
-                        axis.plot(list(finite), list(finite.values()), marker, label=label, fillstyle="none")
-                sizes = np.array(sorted({int(size) for each in median["deterministic"].values() for size in each}))
-                axis.plot(sizes, 2.0**sizes, ":", color="0.5")
-                axis.set(yscale="log", ylim=(3, 1e6), xlabel="size N", ylabel="episodes", title=group)
-                if axis.get_legend_handles_labels()[0]:
-                    axis.legend(frameon=False, fontsize=6)
+        """Median episodes to solve, by size; a method ends with a cross where half of its seeds or more fail."""
+        data = outcome.data
+        title = "DeepSea: median first solved episode of ten seeds (cross: half of the seeds or more fail)"
+        with panels(path, len(PANELS), title, width=5.2, rows=len(data["median"])) as axes:
+            places = [(form, group) for form in data["median"] for group in PANELS]
+            for axis, (form, group) in zip(axes, places, strict=True):
+                _draw_group(axis, data["median"][form], PANELS[group], data["episodes"])
+                axis.set(title=f"{group}, {form}", xlabel="size N", ylabel="episodes")
 
 
-def _kind(name: str) -> str:
-    return name.split(",")[0].split("+")[0]
+def _draw_group(axis: Any, median: dict[str, dict[str, float]], kinds: tuple[str, ...], most: int) -> None:
+    sizes = sorted({int(size) for each in median.values() for size in each})
+    axis.plot(sizes, 2.0 ** np.array(sizes), color="0.6", linewidth=1, label="2^N")
+    for name in [name for name in median if kind_of(name) in kinds and name[len(kind_of(name)) :] in STYLES]:
+        values = {int(size): value for size, value in median[name].items()}
+        solved = {size: value for size, value in values.items() if np.isfinite(value)}
+        place = kinds.index(kind_of(name))
+        style = STYLES[name[len(kind_of(name)) :]] if name not in LEARNERS else "-"
+        ends = [size for size in values if size not in solved]
+        path = solved | dict.fromkeys(ends, float(most))
+        axis.plot(list(path), list(path.values()), style, color=f"C{place}", label=name)
+        axis.plot(list(solved), list(solved.values()), "o", color=f"C{place}", ms=4)
+        axis.plot(ends, [most] * len(ends), "x", color=f"C{place}")
+    axis.set(yscale="log", ylim=(10, 2 * most), xticks=sizes)
+    axis.legend(frameon=False, fontsize=6, ncols=2)
 
 
 def _ensembles(quick: bool) -> list[Method]:
@@ -81,114 +117,27 @@ def _ensembles(quick: bool) -> list[Method]:
     found = brief_methods("prior")
     if quick:
         return [method for method in found if method.kind != "functional"]
-    extra = [
-        method for method in main_methods() + masked_methods("prior", "anchored") if method.kind != "functional"
-    ]
-    return list({method.name: method for method in found + extra}.values())
+    every = found + main_methods() + masked_methods("prior", "anchored")
+    return list({method.name: method for method in every}.values())
 
 
-@functools.cache
-def _players(quick: bool) -> dict[str, Any]:
-    """By name: task and episodes -> first solved episode of each seed."""
-
-    def known(learner: Any, task: Task, episodes: int) -> np.ndarray:
-        return first_solved(explore(task, learner, episodes, SEEDS, stop_when_solved=True).bad)
-
-    def ensemble(method: Method, task: Task, episodes: int) -> np.ndarray:
-        history, _ = run(task, method.ensemble, method.options(), episodes, SEEDS, stop_when_solved=True)
-        return first_solved(history.bad)
-
-    players = {name: functools.partial(known, learner) for name, learner in LEARNERS.items()}
-    return players | {each.name: functools.partial(ensemble, each) for each in _ensembles(quick)}
+def _slopes(quick: bool) -> dict[str, dict[str, float]]:
+    """What critics with a prior know of their slopes: the median over seeds and members of each figure."""
+    size, seeds = (6, 3) if quick else (10, 10)
+    kinds = ("functional-own",) if quick else ("functional-own", "functional", "functional-near")
+    found = {}
+    for method in [Method(kind, "prior") for kind in kinds]:
+        figures = knowledge(deep_sea(size), method.ensemble, method.options(), SLOPES_AFTER, seeds)
+        found[method.name] = {name: float(np.median(values)) for name, values in figures.items()}
+    return found
 
 
-def _share(found: np.ndarray) -> float:
-    return float(np.isfinite(found).mean())
-
-
-def _table(solved: Solved, what: Any) -> dict[str, dict[str, dict[str, float]]]:
-    """By form, method and size. `what` None is the standard score."""
+def _table(dives: Dives, what: Callable[[Dive], float]) -> dict[str, dict[str, dict[str, float]]]:
+    """By form, method and size."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for (form, name, size), each in solved.items():
-        value = standard_score(size, each) if what is None else float(what(each))
-        found.setdefault(form, {}).setdefault(name, {})[str(size)] = value
+    for (form, name, size), dive in dives.items():
+        found.setdefault(form, {}).setdefault(name, {})[str(size)] = what(dive)
     return found
-
-
-def _reaches(solved: Solved) -> dict[str, dict[str, int]]:
-    """The largest size that more than half of the seeds solve; 0 where there is none."""
-    found: dict[str, dict[str, int]] = {}
-    for (form, name, size), each in solved.items():
-        best = found.setdefault(form, {})
-        best[name] = max(best.get(name, 0), size if np.median(each) < np.inf else 0)
-    return found
-
-
-def _best_of(reach: dict[str, int], kind: str, part: str = "") -> tuple[str, int]:
-    names = [name for name in reach if _kind(name) == kind and part in name and "per step" not in name]
-    name = max(names, key=lambda each: reach[each])
-    return name, reach[name]
-
-
-def _claims(solved: Solved) -> list[Claim]:
-    reach = _reaches(solved)["deterministic"]
-    claims = []
-    undirected = {name: reach[name] for name in ("greedy", "epsilon-greedy")}
-    statement = "Greedy and epsilon-greedy learners solve no size"
-    claims.append(Claim(statement, max(undirected.values()) == 0, undirected))
-    beaten = {
-        f"N = {size}": float(np.median(found))
-        for (form, name, size), found in solved.items()
-        if form == "deterministic" and name == "independent+prior" and np.median(found) < np.inf
-    }
-    holds = bool(beaten) and all(value < 2.0 ** int(key[4:]) for key, value in beaten.items())
-    claims.append(
-        Claim("Bootstrapped critics with a prior need fewer than 2^N episodes in every size", holds, beaten)
-    )
-    theirs = _best_of(reach, "independent", "+")
-    for kind in [kind for kind in ENSEMBLES if kind.startswith("functional") and kind in reach]:
-        ours = _best_of(reach, kind)
-        statement = f"{kind} critics with their best options reach as far as bootstrapped critics with priors"
-        figures = {ours[0]: ours[1], theirs[0]: theirs[1]}
-        claims.append(Claim(statement, ours[1] >= theirs[1], figures, "sec-psrl"))
-    claims += _option_claims(solved, reach)
-    return claims
-
-
-def _option_claims(solved: Solved, reach: dict[str, int]) -> list[Claim]:
-    """Further, or as far in fewer episodes, in the deterministic form."""
-
-    def further(first: str, second: str, statement: str, source: str = "") -> Claim:
-        size = min(size for form, name, size in solved if form == "deterministic" and name == first)
-        medians = [float(np.median(solved["deterministic", name, size])) for name in (first, second)]
-        holds = reach[first] > reach[second] or (reach[first] == reach[second] and medians[0] < medians[1])
-        figures = {f"{name}: largest size": reach[name] for name in (first, second)} | {
-            f"{name}: median at N = {size}": median for name, median in zip((first, second), medians, strict=True)
-        }
-        return Claim(statement, holds, figures, source)
-
-    ours = "functional-own+prior"
-    claims = [
-        further(ours, f"{rival}+prior", f"The functional form gets further than {rival} critics, both with a prior",
-                "sec-psrl") for rival in ("shared", "independent", "actors")
-    ]  # fmt: skip
-    statement = "The second term of the gradient brings functional critics with a prior further"
-    claims.append(further(ours, "functional-first+prior", statement, "eq (2)"))
-    kinds = [kind for kind in ENSEMBLES if {f"{kind}+prior", f"{kind}+prior, per step"} <= reach.keys()]
-    for kind in kinds:
-        claims.append(further(f"{kind}+prior", kind, f"A prior brings {kind} critics further"))
-    for kind in kinds:
-        statement = f"One member per episode brings {kind} critics further than one per step"
-        claims.append(further(f"{kind}+prior", f"{kind}+prior, per step", statement, "alg-nn, line 7"))
-    return claims
-
-
-def _notes(solved: Solved) -> list[str]:
-    notes = []
-    for form, reach in _reaches(solved).items():
-        names = sorted(reach, key=lambda name: -reach[name])[:8]
-        notes.append(f"largest {form} size solved: " + ", ".join(f"{name} {reach[name]}" for name in names))
-    return notes
 
 
 EXPERIMENT = DeepSea()

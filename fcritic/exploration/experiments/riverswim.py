@@ -79,13 +79,10 @@ class RiverSwim(Experiment):
 
 
 def _methods(quick: bool, length: int) -> list[Method]:
-    """Each once. `functional`, which takes ten times as long as others, with six states and few options only."""
+    """Each once; in longer rivers without masks and the second prior."""
     found = brief_methods(BEST)
-    if length > 6:
-        return [method for method in found if method.kind != "functional"]
-    if not quick:
-        more = main_methods() + masked_methods("none", BEST)
-        found += [method for method in more if method.kind != "functional"]
+    if length == 6 and not quick:
+        found += main_methods() + masked_methods("none", BEST)
     return list({method.name: method for method in found}.values())
 
 

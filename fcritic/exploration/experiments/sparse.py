@@ -49,6 +49,7 @@ class Sparse(Experiment):
     """Trains every method on every task with the same frames, and compares when the reward was first seen."""
 
     tasks: tuple[str, ...] = tuple(TASKS)
+    methods: tuple[str, ...] = tuple(METHODS)
     finished: bool = False
     """Report the trainings that are finished and begin none."""
 
@@ -59,10 +60,11 @@ class Sparse(Experiment):
     )
 
     def __post_init__(self) -> None:
-        for task in self.tasks:
-            if task not in SETTINGS:
-                hint = did_you_mean(task, SETTINGS) or f"; known are {', '.join(SETTINGS)}"
-                raise UsageError(f"explore sparse has no task '{task}'{hint}")
+        for kind, asked, known in (("task", self.tasks, SETTINGS), ("method", self.methods, METHODS)):
+            for name in asked:
+                if name not in known:
+                    hint = did_you_mean(name, known) or f"; known are {'; '.join(known)}"
+                    raise UsageError(f"explore sparse has no {kind} '{name}'{hint}")
 
     def run(self, quick: bool) -> Outcome:
         """Four seeds; quick: two seeds, one short river, three methods, and nothing is kept."""
@@ -78,7 +80,7 @@ class Sparse(Experiment):
         found = {
             (task, method): conduct_run(task, method, frames[task], SEEDS, RUNS)
             for task in self.tasks
-            for method in METHODS
+            for method in self.methods
             if not self.finished or is_finished(task, method, frames[task], SEEDS, RUNS)
         }
         if not found:

@@ -30,6 +30,8 @@ class Setting:
     solved: float
     """A seed has learned the task when its mean actor's return is above this."""
     action_repeat: int = 1
+    envs: int = 4
+    """For each seed."""
     normalize: bool = True
     evaluation_episodes: int = 2
 
@@ -42,12 +44,12 @@ TASKS: dict[str, Setting] = {
 }
 """What runs by default: minutes on two cores."""
 LARGE_TASKS: dict[str, Setting] = {
-    "cartpole-swingup_sparse": Setting(500_000, 0.99, 30.0, 0.5, 100.0, action_repeat=4),
-    "pendulum-swingup": Setting(500_000, 0.99, 30.0, 0.5, 100.0, action_repeat=4),
-    "acrobot-swingup_sparse": Setting(1_000_000, 0.99, 30.0, 0.5, 20.0, action_repeat=4),
-    "hopper-hop": Setting(1_000_000, 0.99, 30.0, 0.5, 20.0, action_repeat=4),
+    "cartpole-swingup_sparse": Setting(240_000, 0.99, 30.0, 0.5, 100.0, action_repeat=4, envs=8),
+    "pendulum-swingup": Setting(240_000, 0.99, 30.0, 0.5, 100.0, action_repeat=4, envs=8),
+    "acrobot-swingup_sparse": Setting(320_000, 0.99, 30.0, 0.5, 20.0, action_repeat=4, envs=8),
+    "hopper-hop": Setting(320_000, 0.99, 30.0, 0.5, 20.0, action_repeat=4, envs=8),
 }
-"""What runs when it is named with `--tasks`; a GPU is advised."""
+"""What runs when it is named with `--tasks`: 7,500 or 10,000 iterations each."""
 SETTINGS = TASKS | LARGE_TASKS
 
 _LIGHT: dict[str, Any] = {
@@ -100,19 +102,19 @@ def agent_of(method: str, setting: Setting) -> AbstractAgent:
 
 
 def config_of(task: str, method: str, frames: int, seeds: int) -> TrainConfig:
-    """Four environments per seed, whose first actions are already the agent's own: no uniform warm-up."""
+    """A few environments per seed, whose first actions are already the agent's own: no uniform warm-up."""
     setting = SETTINGS[task]
     return TrainConfig(
         agent_of(method, setting),
         recipe=METHODS[method][0],
         task=task,
-        envs=4,
+        envs=setting.envs,
         seeds=seeds,
         steps=frames,
         action_repeat=setting.action_repeat,
         warmup=min(200, frames // 4) * setting.action_repeat,
         warmup_actions="policy",
-        replay=max(1, min(frames // (4 * setting.action_repeat), 100_000)),
+        replay=max(1, min(frames // (setting.envs * setting.action_repeat), 100_000)),
         normalize=setting.normalize,
         eval_every=max(1, frames // 4),
         eval_episodes=setting.evaluation_episodes,
