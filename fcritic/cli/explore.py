@@ -71,7 +71,7 @@ def _chosen(experiment: Experiment, options: ExploreOptions) -> Experiment:
 
 def _brief(report: dict[str, Any]) -> dict[str, Any]:
     """A report without the data of its picture, but for what a program would ask for first."""
-    names = ("regret", "found_share", "solved_share", "first_reward")
+    names = ("regret", "reach", "found_share", "solved_share", "first_reward")
     return without_data(report) | {name: report["data"][name] for name in names if name in report["data"]}
 
 
