@@ -10,7 +10,8 @@ from fcritic.cli.dispatch import run
 from fcritic.exploration import experiments
 from fcritic.exploration.episodes import History
 from fcritic.exploration.experiments import calibration, deepsea, riverswim
-from fcritic.exploration.experiments.deepsea_runs import Diver, climb, divers
+from fcritic.exploration.experiments.deepsea_claims import claims_of, reaches
+from fcritic.exploration.experiments.deepsea_runs import Dive, Diver, climb, divers
 from fcritic.exploration.experiments.judging import gap
 from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 from fcritic.theory.experiments.base import conduct
@@ -90,6 +91,27 @@ def test_deepsea_climbs_while_half_of_the_seeds_solve(tmp_path: Path, monkeypatc
     assert verdicts["The second term of functional-own+prior critics points where the exact one does"] == "fails"
     best = "critics with their best options reach as far as bootstrapped ones with priors, deterministic"
     assert (verdicts[f"functional-own {best}"], verdicts[f"functional-first {best}"]) == ("holds", "holds")
+
+
+def test_claims_of_a_full_ladder():
+    """Remedies are judged where both have been, at size 20, although `functional-own` got further."""
+    methods = [method.name for method in deepsea._ensembles(quick=False)]
+    names = [*riverswim.LEARNERS, *methods, "functional-all-first+prior", "functional-near+prior"]
+    found = {("deterministic", name, 20): 500.0 for name in names} | {
+        ("deterministic", "functional-own+prior", 30): 700.0
+    }
+    found["deterministic", "functional-all-first+prior", 20] = 200.0
+    dives = {
+        (form, name, size): Dive(form, name, size, np.array([mean - 10, mean, mean + 10]), 0.0)
+        for (form, name, size), mean in found.items()
+    }
+    verdicts = {claim.statement: claim for claim in claims_of(dives, episodes=1000)}
+    remedy = verdicts["All actors and no second term: fewer episodes than own actor and both terms"]
+    assert remedy.holds and remedy.figures["functional-own+prior: mean episodes at N = 20"] == 500
+    assert not verdicts["Policies near its actor, never run, in a critic's training: fewer episodes"].holds
+    assert verdicts["The functional form gets further than actors critics, both with a prior"].holds
+    assert not verdicts["Greedy and epsilon-greedy learners solve no size"].holds
+    assert reaches(dives)["deterministic"]["functional-own+prior"] == 30
 
 
 def test_a_finished_dive_is_not_repeated(tmp_path: Path):

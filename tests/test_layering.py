@@ -131,7 +131,7 @@ def test_the_theory_stands_alone():
 def test_exploration_builds_on_the_theory_alone():
     """And on the disk, where finished parts are kept; but for the experiment that trains deep agents, which nothing
     else of it imports."""
-    deep = {"fcritic.exploration.experiments.sparse", "fcritic.exploration.experiments.sparse_runs"}
+    deep = {f"fcritic.exploration.experiments.{name}" for name in ("sparse", "sparse_files", "sparse_runs")}
     for module in set(in_unit("exploration")) - deep:
         assert {unit(other) for other in reachable(module)} <= {"exploration", "theory", "errors", "disk"}, module
     for module in deep:

@@ -8,8 +8,9 @@ import pytest
 
 from fcritic.agents.fac import FAC
 from fcritic.cli.dispatch import run
-from fcritic.exploration.experiments import sparse, sparse_runs
+from fcritic.exploration.experiments import sparse, sparse_files, sparse_runs
 from fcritic.exploration.experiments.sparse_runs import METHODS, SETTINGS, Found, config_of
+from fcritic.theory.experiments import base
 from fcritic.theory.experiments.base import conduct
 
 
@@ -100,7 +101,7 @@ def test_tasks_are_chosen_and_mistyped(tmp_path: Path, monkeypatch: pytest.Monke
     assert run(["explore", "sparse", "--methods", "functional prior"]) == 2
     assert "did you mean functional, prior?" in capsys.readouterr().err
     assert run(["explore", "deepsea", "--tasks", "hopper-hop"]) == 2
-    assert "--tasks, --methods and --finished are for `explore sparse`" in capsys.readouterr().err
+    assert "--tasks, --methods, --finished and --add are for `explore sparse`" in capsys.readouterr().err
 
 
 def test_only_what_is_finished_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
@@ -115,6 +116,28 @@ def test_only_what_is_finished_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_
     done.clear()
     assert run(["explore", "sparse", "--finished", "--out", str(tmp_path)]) == 2
     assert "leave out --finished to begin" in capsys.readouterr().err
+
+
+def test_figures_of_another_machine_are_added(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys):
+    there = sparse_files.rows_of({("hopper-hop", "sac"): found([10.0, np.inf])}, {"hopper-hop": 320_000})
+    file = tmp_path / "sparse.csv"
+    base._write_rows(there, file)
+    again = sparse_files.read_found(file)["hopper-hop", "sac"]
+    np.testing.assert_array_equal(again.first_reward, [10.0, np.inf])
+    assert again.measures.keys() == {"diversity", "disagreement", "coverage"}
+    monkeypatch.setattr(sparse, "is_finished", lambda task, method, *rest: (task, method) == ("trap", "td3"))
+    monkeypatch.setattr(sparse, "conduct_run", lambda task, method, frames, seeds, folder: found([10.0] * seeds))
+    line = ["explore", "sparse", "--finished", "--add", str(file), "--json", "--out", str(tmp_path / "all")]
+    assert run(line) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["first_reward"] == {"trap": {"td3": [10.0] * 4}, "hopper-hop": {"sac": [10.0, "inf"]}}
+    for text, message in (
+        ("a,b\n1,2\n", "is no sparse.csv"),
+        (file.read_text().replace("320000", "5"), "5 frames"),
+    ):
+        file.write_text(text)
+        assert run(line) == 2 and message in capsys.readouterr().err
+    assert run([*line[:3], "--add", str(tmp_path)]) == 2 and "cannot read" in capsys.readouterr().err
 
 
 def test_all_quick_leaves_out_what_must_compile_deep_agents(monkeypatch: pytest.MonkeyPatch):

@@ -19,7 +19,7 @@ prepare()
 NOT_QUICK = ("sparse",)
 """Left out of `all --quick`, which is to end within four minutes: compiling deep agents takes more than one."""
 
-CHOICES = ("tasks", "methods", "finished")
+CHOICES = ("tasks", "methods", "finished", "add")
 """Options of `sparse` alone."""
 
 _ALL = f"every one of them; with --quick all but {', '.join(NOT_QUICK)}"
@@ -40,6 +40,8 @@ class ExploreOptions:
     """Only for `sparse`: some of the methods, for example "functional, prior" sac; one process may train each."""
     finished: bool = False
     """Only for `sparse`: report the trainings that are finished and begin none."""
+    add: tuple[str, ...] = ()
+    """Only for `sparse`: files sparse.csv of other machines, whose trainings are reported as well."""
     out: str = "results/exploration"
     """Directory for NAME.json, NAME.csv and NAME.png."""
     json: bool = False
@@ -53,7 +55,7 @@ def explore(args: list[str]) -> int:
         return 0
     options = parse(ExploreOptions, args, "explore")
     if any(getattr(options, name) for name in CHOICES) and (options.name != "sparse" or options.quick):
-        raise UsageError("--tasks, --methods and --finished are for `explore sparse` without --quick")
+        raise UsageError("--tasks, --methods, --finished and --add are for `explore sparse` without --quick")
     known = [name for name in EXPERIMENTS if not (options.quick and name in NOT_QUICK)]
     try:
         judge(options, known, lambda name: _chosen(load(name), options), _brief)
@@ -71,7 +73,7 @@ def _chosen(experiment: Experiment, options: ExploreOptions) -> Experiment:
 
 def _brief(report: dict[str, Any]) -> dict[str, Any]:
     """A report without the data of its picture, but for what a program would ask for first."""
-    names = ("regret", "found_share", "solved_share", "first_reward")
+    names = ("regret", "reach", "found_share", "solved_share", "first_reward")
     return without_data(report) | {name: report["data"][name] for name in names if name in report["data"]}
 
 
@@ -79,7 +81,7 @@ def _help() -> str:
     return "\n".join(
         [
             "usage: fcritic explore NAME [--quick] [--out DIR] [--json]",
-            "       fcritic explore sparse [--tasks TASK ...] [--methods METHOD ...] [--finished] [--out DIR]",
+            "       fcritic explore sparse [--tasks TASK ...] [--methods METHOD ...] [--finished] [--add FILE ...]",
             "",
             ExploreOptions.__doc__,
             "",
@@ -89,6 +91,7 @@ def _help() -> str:
             "  --tasks TASK ...   for sparse: other tasks than the small ones; a GPU is advised",
             '  --methods ...      for sparse: some of the methods, such as "functional, prior" sac',
             "  --finished         for sparse: report what is finished, begin nothing",
+            "  --add FILE ...     for sparse: files sparse.csv of other machines, to be reported as well",
             "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/exploration)",
             "  --json             print the outcome as JSON",
         ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ PANELS = {
     "standard critics": tuple(kind for kind in ENSEMBLES if not kind.startswith("functional")),
     "functional critics": tuple(kind for kind in (*ENSEMBLES, *REMEDIES) if kind.startswith("functional")),
 }
-STYLES = {"": "--", "+prior": "-", "+anchored": "-.", "+prior, per step": ":"}
-"""Options that are drawn, and how; masks are in the figures only."""
+STYLES = {"": "o--", "+prior": "o-", "+prior+masks": "s-", "+anchored": "^-.", "+prior, per step": "v:"}
+"""Options that are drawn, and how; an anchored prior with masks is in the figures only."""
 
 
 class DeepSea(Experiment):
@@ -96,20 +97,27 @@ class DeepSea(Experiment):
 
 
 def _draw_group(axis: Any, median: dict[str, dict[str, float]], kinds: tuple[str, ...], most: int) -> None:
+    """Those that solve a size as lines, the others by name."""
     sizes = sorted({int(size) for each in median.values() for size in each})
     axis.plot(sizes, 2.0 ** np.array(sizes), color="0.6", linewidth=1, label="2^N")
+    none = []
     for name in [name for name in median if kind_of(name) in kinds and name[len(kind_of(name)) :] in STYLES]:
         values = {int(size): value for size, value in median[name].items()}
         solved = {size: value for size, value in values.items() if np.isfinite(value)}
-        place = kinds.index(kind_of(name))
-        style = STYLES[name[len(kind_of(name)) :]] if name not in LEARNERS else "-"
-        ends = [size for size in values if size not in solved]
-        path = solved | dict.fromkeys(ends, float(most))
-        axis.plot(list(path), list(path.values()), style, color=f"C{place}", label=name)
-        axis.plot(list(solved), list(solved.values()), "o", color=f"C{place}", ms=4)
-        axis.plot(ends, [most] * len(ends), "x", color=f"C{place}")
-    axis.set(yscale="log", ylim=(10, 2 * most), xticks=sizes)
-    axis.legend(frameon=False, fontsize=6, ncols=2)
+        if not solved:
+            none.append(name)
+            continue
+        marker, line = STYLES[name[len(kind_of(name)) :]][0], STYLES[name[len(kind_of(name)) :]][1:]
+        look = {"color": f"C{kinds.index(kind_of(name))}", "linewidth": 1.3}
+        path = solved | {size: float(most) for size in values if size not in solved}
+        axis.plot(list(solved), list(solved.values()), marker + line, ms=4, label=name, **look)
+        axis.plot(list(path)[len(solved) - 1 :], list(path.values())[len(solved) - 1 :], line, **look)
+        axis.plot([size for size in path if size not in solved], [most] * (len(path) - len(solved)), "x", **look)
+    if none:
+        told = textwrap.fill(f"solve no size: {'; '.join(none)}", 80)
+        axis.text(0.02, 0.02, told, transform=axis.transAxes, fontsize=7, color="0.35")
+    axis.set(yscale="log", ylim=(10, 30 * most), xticks=sizes)
+    axis.legend(framealpha=0.9, edgecolor="none", fontsize=7, ncols=2, loc="upper right")
 
 
 def _ensembles(quick: bool) -> list[Method]:

@@ -9,15 +9,8 @@ import numpy as np
 
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.exploration.experiments.judging import gap
-from fcritic.exploration.experiments.sparse_runs import (
-    METHODS,
-    SEEDS,
-    SETTINGS,
-    TASKS,
-    Found,
-    conduct_run,
-    is_finished,
-)
+from fcritic.exploration.experiments.sparse_files import Table, read_found, rows_of
+from fcritic.exploration.experiments.sparse_runs import METHODS, SEEDS, SETTINGS, TASKS, conduct_run, is_finished
 from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.pictures import panels
 
@@ -40,9 +33,6 @@ EARLIER = [
 ]
 """Who is said to find the reward before whom, the statement and its source."""
 
-Table = dict[tuple[str, str], Found]
-"""By task and method."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Sparse(Experiment):
@@ -52,6 +42,8 @@ class Sparse(Experiment):
     methods: tuple[str, ...] = tuple(METHODS)
     finished: bool = False
     """Report the trainings that are finished and begin none."""
+    add: tuple[str, ...] = ()
+    """Files sparse.csv of other machines, whose trainings are reported as well."""
 
     name = "sparse"
     statement = (
@@ -83,9 +75,15 @@ class Sparse(Experiment):
             for method in self.methods
             if not self.finished or is_finished(task, method, frames[task], SEEDS, RUNS)
         }
+        for file in self.add:
+            found = read_found(Path(file)) | found
         if not found:
             raise UsageError(f"no training under {RUNS} is finished; leave out --finished to begin")
-        return outcome_of(found, {task: frames[task] for task, _ in found})
+        known = [task for task in SETTINGS if any(each == task for each, _ in found)]
+        ordered = {
+            (task, method): found[task, method] for task in known for method in METHODS if (task, method) in found
+        }
+        return outcome_of(ordered, {task: SETTINGS[task].frames for task in known})
 
     def draw(self, outcome: Outcome, path: Path) -> None:
         """For each task and method a dot at each seed's first reward; crosses never saw one."""
@@ -107,12 +105,6 @@ class Sparse(Experiment):
 
 def outcome_of(found: Table, frames: dict[str, int]) -> Outcome:
     """Verdicts, figures and rows of what was found."""
-    rows = [
-        {"task": task, "method": method, "seed": seed, "first_reward": each.first_reward[seed],
-         "mean_actor": each.mean_actor[seed], **{name: values[seed] for name, values in each.measures.items()}}
-        for (task, method), each in found.items()
-        for seed in range(len(each.mean_actor))
-    ]  # fmt: skip
     data = {
         "frames": frames,
         "first_reward": _nested(found, lambda task, each: each.first_reward.tolist()),
@@ -125,7 +117,7 @@ def outcome_of(found: Table, frames: dict[str, int]) -> Outcome:
             for name in next(iter(found.values())).measures
         },
     }
-    return Outcome(_claims(found, frames), data, rows, _notes(data))
+    return Outcome(_claims(found, frames), data, rows_of(found, frames), _notes(data))
 
 
 def _nested(found: Table, value: Any) -> dict[str, dict[str, Any]]:
