@@ -1,5 +1,7 @@
 """A stack of transformer blocks on many sequences at once, by the kernels of `block_kernels`, where they fit."""
 
+import math
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -9,6 +11,8 @@ from fcritic.networks.transformer import Block, attend_all
 
 INTERPRET = False
 """Whether the kernels are interpreted, which works anywhere; for tests."""
+FIRST, FIRST_TILE = 32, 16
+"""Rows of a sequence that its last block computes where one is read, and of a tile of them: few are short work."""
 
 
 def fit(blocks: tuple[Block, ...]) -> bool:
@@ -31,23 +35,27 @@ def first_tokens(
     blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors width"]:
     """The first token of every sequence after all blocks."""
-    tokens = sequences.shape[1]
-    padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
+    tokens, padded = sequences.shape[1], _padded(sequences, tile)
     for block in blocks[:-1]:
         padded = _block(block, padded, padded.shape[1], tokens, tile)
-    # One token is read, so the last block computes the first tile alone.
-    return _block(blocks[-1], padded, tile, tokens, tile)[:, 0]
+    return _block(blocks[-1], padded, min(FIRST, padded.shape[1]), tokens, tile)[:, 0]
 
 
 def all_tokens(
     blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors tokens width"]:
     """Every token of every sequence after all blocks."""
-    tokens = sequences.shape[1]
-    padded = jnp.pad(sequences, ((0, 0), (0, -tokens % tile), (0, 0)))
+    tokens, padded = sequences.shape[1], _padded(sequences, tile)
     for block in blocks:
         padded = _block(block, padded, padded.shape[1], tokens, tile)
     return padded[:, :tokens]
+
+
+def _padded(sequences: Float[Array, "actors tokens width"], tile: int) -> Float[Array, "actors padded width"]:
+    """Followed by zeros. All of them together, not each of them, must be whole tiles."""
+    actors, tokens, _ = sequences.shape
+    multiple = max(16, tile // math.gcd(actors, tile))
+    return jnp.pad(sequences, ((0, 0), (0, -tokens % multiple), (0, 0)))
 
 
 def _block(
@@ -67,6 +75,7 @@ def _block(
     vectors = (norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
     kept = x[:, :keep].reshape(-1, width)
     weights = (block.output.weight, block.expand.weight, block.contract.weight)
+    tile = tile if keep == padded else FIRST_TILE
     return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET, tile).reshape(actors, keep, width)
 
 
