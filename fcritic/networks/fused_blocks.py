@@ -66,14 +66,14 @@ def _block(
     rows = x.reshape(-1, width)
     norm, zeros = block.attention_norm, jnp.zeros(width)
     vectors = (norm.weight, norm.bias, block.query.bias, block.key.bias, block.value.bias, zeros, zeros, zeros)
-    parts = kernels.project(
+    *parts, rows = kernels.project(
         rows, _stack(vectors), block.query.weight, block.key.weight, block.value.weight, INTERPRET, tile
     )
     query, key, value = (part.reshape(actors, padded, block.heads, -1) for part in parts)
     mixed = attend_all(query[:, :keep], key, value, tokens).reshape(-1, width)
     norm, expand = block.feed_norm, block.expand.bias.reshape(4, width)
     vectors = (norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
-    kept = x[:, :keep].reshape(-1, width)
+    kept = rows.reshape(x.shape)[:, :keep].reshape(-1, width)
     weights = (block.output.weight, block.expand.weight, block.contract.weight)
     tile = tile if keep == padded else FIRST_TILE
     return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET, tile).reshape(actors, keep, width)
