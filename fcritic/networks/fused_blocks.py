@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -9,6 +10,8 @@ from fcritic.networks import block_kernels as kernels
 from fcritic.networks.precision import on_gpu
 from fcritic.networks.transformer import Block, attend_all
 
+SEEDS = "seeds"
+"""Name of the axis of seeds, where one program trains several."""
 INTERPRET = False
 """Whether the kernels are interpreted, which works anywhere; for tests."""
 FIRST, FIRST_TILE = 32, 16
@@ -29,6 +32,15 @@ def fit(blocks: tuple[Block, ...]) -> bool:
         and width & (width - 1) == 0
         and (width // block.heads) % 8 == 0
     )
+
+
+def rows_of_a_tile(shared: bool) -> int:
+    """Large tiles load weights less often; small ones are more to share out where one encoder serves few seeds."""
+    try:
+        seeds = jax.lax.axis_size(SEEDS)
+    except NameError:  # the program has no such axis
+        seeds = 1
+    return 32 if shared and seeds < 4 else 64
 
 
 def first_tokens(
