@@ -18,6 +18,7 @@ import numpy as np
 from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.backend import small_operations_on_the_host
+from fcritic.networks.fused_blocks import SEEDS
 from fcritic.networks.precision import on_gpu
 from fcritic.packed import pack_stack, unpack_stack
 from fcritic.replay import Normalizer, Replay
@@ -152,8 +153,8 @@ SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
 
 def over_seeds(function):
     """vmap over the seeds of a `TrainState`, which the function changes."""
-    axes = SEED_AXES
-    return lambda state, *rest: vmap(function, in_axes=(axes, *[0] * len(rest)), out_axes=axes)(state, *rest)
+    mapped = partial(vmap, function, out_axes=SEED_AXES, axis_name=SEEDS)
+    return lambda state, *rest: mapped(in_axes=(SEED_AXES, *[0] * len(rest)))(state, *rest)
 
 
 @partial(jax.jit, static_argnums=0)

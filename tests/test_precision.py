@@ -127,3 +127,34 @@ def test_a_sum_over_rows_is_the_same_in_parts():
     rows, grads = (jnp.asarray(np.random.default_rng(seed).normal(size=(1440, 8)), jnp.bfloat16) for seed in (0, 1))
     wanted = np.asarray(rows, np.float64).T @ np.asarray(grads, np.float64)
     np.testing.assert_allclose(block_kernels._weight_gradient(rows, grads), wanted, rtol=2**-8)
+
+
+def test_tiles_are_larger_where_there_is_more_to_share_out():
+    tiles = lambda shared, seeds: int(
+        jax.vmap(lambda _: fused_blocks.rows_of_a_tile(shared), axis_name=fused_blocks.SEEDS, out_axes=None)(
+            jnp.zeros(seeds)
+        )
+    )
+    assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 64, 64]
+    assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
+
+
+@pytest.mark.parametrize("tile", [32, 64])
+def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile):
+    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows."""
+    blocks = EncoderConfig(probes=8, depth=2, width=32, code=8).build(5, (30, 30, 3), jax.random.key(1)).blocks
+    sequences, along = (jax.random.normal(jax.random.key(i), (6, n, 32)) for i, n in enumerate((71, 1)))
+
+    def gradient(first, dtype):
+        found = lambda parts, rows: first(lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
+        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along[:, 0]).sum(), argnums=(0, 1)))(
+            blocks, sequences
+        )
+
+    def plain(parts, rows):
+        for block in parts:
+            rows = jax.vmap(block)(rows)
+        return rows[:, 0]
+
+    found = gradient(lambda *pair: fused_blocks.first_tokens(*pair, tile), "bfloat16")
+    assert distance(found, gradient(plain, "float32")) < 0.05  # plain bfloat16: 0.03

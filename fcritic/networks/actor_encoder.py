@@ -161,9 +161,7 @@ class ActorEncoder(eqx.Module):
         if not fused_blocks.fit(self.blocks):
             return vmap(self)(policies)
         sequences, pooling = vmap(self.sequence)(policies), self.config.pooling
-        tile = (
-            32 if self.config.shared else 64
-        )  # where critics have encoders of their own, there is more to share out
+        tile = fused_blocks.rows_of_a_tile(self.config.shared)
         if pooling == "mean":
             pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
         else:

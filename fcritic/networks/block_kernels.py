@@ -37,8 +37,11 @@ def project(
     value: Float[Array, "width width"],
     interpret: bool,
     tile: int,
-) -> tuple[Rows, Rows, Rows]:
-    """Query, key and value of normalised rows. Vectors: scale, offset, three biases; the rest is not used."""
+) -> tuple[Rows, Rows, Rows, Rows]:
+    """Query, key and value of normalised rows, and the rows, so that gradients that pass them by are added here.
+
+    Vectors: scale, offset, three biases; the rest is not used.
+    """
     return _project_forward(x, vectors, query, key, value, interpret, tile)[0]
 
 
@@ -46,7 +49,7 @@ def _project_forward(x, vectors, query, key, value, interpret, tile):
     weights = (query, key, value)
     like = jax.ShapeDtypeStruct(x.shape, x.dtype)
     out = _call(_project_kernel, x.shape[0], (x,), (vectors, *weights), [like] * 3, interpret, tile)
-    return tuple(out), (x, vectors, *weights)
+    return (*out, x), (x, vectors, *weights)
 
 
 def _project_kernel(x: Ref, vectors: Ref, query: Ref, key: Ref, value: Ref, *outs: Ref) -> None:
@@ -66,7 +69,7 @@ def _project_backward(interpret, tile, kept, grads):
 
 
 def _project_back_kernel(
-    x, d_query, d_key, d_value, vectors, query, key, value, step, normal, joined, sums
+    x, d_query, d_key, d_value, past, vectors, query, key, value, step, normal, joined, sums
 ) -> None:
     """Leaves its three gradients side by side too, for one product."""
     standard, inverse = standardise(_float(x))
@@ -81,7 +84,7 @@ def _project_back_kernel(
     sums[1, :] = grad.sum(axis=0)
     for unused in (5, 6, 7):
         sums[unused, :] = jnp.zeros_like(vectors[0, :])
-    step[...] = _lower(standardise_backward(grad * vectors[0, :][None], standard, inverse))
+    step[...] = _lower(_float(past) + standardise_backward(grad * vectors[0, :][None], standard, inverse))
 
 
 project.defvjp(_project_forward, _project_backward)
@@ -127,16 +130,42 @@ def _feed_kernel(mixed, x, vectors, output, expand, contract, out, total, normal
 
 
 def _feed_backward(interpret, tile, kept, grad):
-    """Matrix products and one kernel: in one alone, too little of the chip would work at a time."""
+    """Two kernels and matrix products: in one alone, too little of the chip would work at a time."""
     mixed, total, normal, hidden, vectors, output, expand, contract = kept
-    d_hidden = jnp.where(hidden > 0, grad @ contract.T, 0)
+    d_hidden, d_bias = _hidden_backward(grad, hidden, contract, interpret, tile)
     back = d_hidden @ expand.T
     like = jax.ShapeDtypeStruct(total.shape, total.dtype)
     tiled = (total, back, grad)
     step, sums = _call(_feed_back_kernel, total.shape[0], tiled, (vectors,), [like], interpret, 16, sums=True)
-    d_vectors = jnp.concatenate([sums[:4], d_hidden.astype(jnp.float32).sum(axis=0).reshape(4, -1)])
+    d_vectors = jnp.concatenate([sums[:4], d_bias])
     weights = ((mixed, step), (normal, d_hidden), (hidden, grad))
     return step @ output.T, step, d_vectors, *(_weight_gradient(*pair) for pair in weights)
+
+
+def _hidden_backward(grad, hidden, contract, interpret, tile) -> tuple[Array, Array]:
+    """Gradients of the hidden layer and, in parts, of its bias; a program takes a tile of rows of one part."""
+    width, tiles, parts = grad.shape[1], grad.shape[0] // tile, hidden.shape[1] // grad.shape[1]
+    of_rows = pl.BlockSpec((tile, width), lambda k, part: (k, 0))
+    of_part = pl.BlockSpec((tile, width), lambda k, part: (k, part))
+    d_hidden, sums = pl.pallas_call(
+        _hidden_back_kernel,
+        grid=(tiles, parts),
+        in_specs=[of_rows, of_part, pl.BlockSpec((width, width), lambda k, part: (part, 0))],
+        out_specs=[of_part, pl.BlockSpec((None, 1, width), lambda k, part: (k, part, 0))],
+        out_shape=[
+            jax.ShapeDtypeStruct(hidden.shape, hidden.dtype),
+            jax.ShapeDtypeStruct((tiles, parts, width), jnp.float32),
+        ],
+        compiler_params=_params(interpret),
+        interpret=interpret,
+    )(grad, hidden, contract)
+    return d_hidden, sums.sum(axis=0)
+
+
+def _hidden_back_kernel(grad, hidden, contract, d_hidden, sums) -> None:
+    grads = jnp.where(_float(hidden) > 0, _dot_transposed(grad[...], contract[...]), 0.0)
+    d_hidden[...] = _lower(grads)
+    sums[0, :] = grads.sum(axis=0)
 
 
 def _feed_back_kernel(total, back, grad, vectors, step, sums) -> None:
@@ -209,7 +238,11 @@ def _call(
         ],
         out_specs=out_specs,
         out_shape=[*out_shapes, *extra],
-        compiler_params=None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1),
+        compiler_params=_params(interpret),
         interpret=interpret,
     )(*tiled, *whole)
     return [*outs[:-1], outs[-1].sum(axis=0)] if sums else list(outs)
+
+
+def _params(interpret: bool) -> triton.CompilerParams | None:
+    return None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1)

@@ -1,8 +1,9 @@
-"""Target values on the product of policies and states, in one kernel that keeps the hidden layers on the chip.
+"""Target values on the product of policies and states, in two kernels that keep the hidden layers on the chip.
 
 Written layer by layer, each hidden layer of (actors x batch) rows goes to memory and back several times, and this
 traffic, not arithmetic, is what the heads of a functional critic cost on a GPU. Here one program takes a tile of
 states through all layers, for one policy and one critic; `vmap` adds critics and seeds as axes of the grid.
+E_sa is a kernel of its own: it needs no code, so that it can run beside the actor encoder, which leaves room.
 
 Rows are held as blocks of columns, because a product of whole rows would not fit. Vectors of a layer come stacked:
 bias, scale and offset of its norm. `fcritic.networks.product` says which heads fit.
@@ -43,30 +44,45 @@ def target_values(
     of every layer of E_sa; `joint` the part of the first weight that E_sa meets, then what
     `error_kernels.squared_error` takes.
     """
-    tile = min(TILE, inputs.shape[1])
-    operands = (*encoder, *joint)
-    of_actor = pl.BlockSpec((None, 1, code.shape[1]), lambda j, k: (j, 0, 0))
+    features = _call(_encoder_kernel, [inputs], encoder, (jnp.bfloat16, encoder[-1].shape[1:]), interpret)
+    return _call(_value_kernel, [features, code[:, None]], joint, (jnp.float32, ()), interpret)
+
+
+def _call(kernel: Callable, of_actors: list[Array], whole: tuple[Array, ...], out: tuple, interpret: bool) -> Array:
+    """Runs a kernel for every actor and tile of rows; the first of `of_actors` has rows, `out` type and width."""
+    actors, batch, _ = of_actors[0].shape
+    tile, (dtype, rest) = min(TILE, batch), out
+    of_tile = lambda *shape: pl.BlockSpec((None, tile, *shape), lambda j, k: (j, k, *[0] * len(shape)))
     return pl.pallas_call(
-        partial(_target_kernel, encoder_layers=len(encoder) // 2),
-        grid=(inputs.shape[0], inputs.shape[1] // tile),
+        kernel,
+        grid=(actors, batch // tile),
         in_specs=[
-            pl.BlockSpec((None, tile, inputs.shape[2]), lambda j, k: (j, k, 0)),
-            of_actor,
-            *(pl.BlockSpec(array.shape, lambda j, k: (0, 0)) for array in operands),
+            of_tile(of_actors[0].shape[2]),
+            *(pl.BlockSpec((None, *array.shape[1:]), lambda j, k: (j, 0, 0)) for array in of_actors[1:]),
+            *(pl.BlockSpec(array.shape, lambda j, k: (0, 0)) for array in whole),
         ],
-        out_specs=pl.BlockSpec((None, tile), lambda j, k: (j, k)),
-        out_shape=jax.ShapeDtypeStruct(inputs.shape[:2], jnp.float32),
+        out_specs=of_tile(*rest),
+        out_shape=jax.ShapeDtypeStruct((actors, batch, *rest), dtype),
         compiler_params=None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1),
         interpret=interpret,
-    )(inputs, code[:, None], *operands)
+    )(*of_actors, *whole)
 
 
-def _target_kernel(inputs: Ref, code: Ref, *refs: Ref, encoder_layers: int) -> None:
+def _encoder_kernel(inputs: Ref, *refs: Ref) -> None:
+    """E_sa."""
     *layers, out = refs
-    encoder, (weight_sa, first, weight, second, last) = layers[: 2 * encoder_layers], layers[2 * encoder_layers :]
-    blocks = [inputs[...]]
-    for index in range(encoder_layers):
-        blocks = _layer(blocks, encoder[2 * index], encoder[2 * index + 1], relu=index < encoder_layers - 1)
+    blocks, count = [inputs[...]], len(layers) // 2
+    for index in range(count):
+        blocks = _layer(blocks, layers[2 * index], layers[2 * index + 1], relu=index < count - 1)
+    for block, part in zip(blocks, _columns(out.shape[1]), strict=True):
+        out[:, part] = block
+
+
+def _value_kernel(
+    features: Ref, code: Ref, weight_sa: Ref, first: Ref, weight: Ref, second: Ref, last: Ref, out: Ref
+) -> None:
+    """E_joint."""
+    blocks = [features[:, part] for part in _columns(features.shape[1])]
     blocks = _each(jnp.add, _product(blocks, weight_sa), _vector(code, 0))
     blocks = _lower(_relu(_affine(_standard(blocks)[0], first, 0, 1)))
     out[...] = _value(_layer(blocks, weight, second), last)
