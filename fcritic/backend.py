@@ -12,17 +12,13 @@ import jaxlib
 # one iteration of `fac-small` took 52 ms with it and 34 ms without, on 2 cores. Naming a kind of operation
 # that these networks do not have turns it off.
 _NO_SLOW_FUSION = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"
-# XLA orders a CPU's operations so that independent ones run side by side. Large products already use all cores, and
-# two at a time get in each other's way: in order, updates of `sac`, `td3`, `sac+` and `fac-small` took 3 to 6 %
-# less CPU time.
-_IN_ORDER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 # On a GPU an iteration is some thousand short operations. As a CUDA graph, loops included, they need not be
 # launched one by one, and those that do not depend on each other run side by side: `sac+` with 4 seeds on an
 # H200 took 3.4 ms without graphs, 2.5 with and 1.95 with both.
 _GRAPHED = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
 _WHOLE_GRAPH = f"--xla_gpu_enable_command_buffer={_GRAPHED}"
 _SIDE_BY_SIDE = "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
-_FLAGS = (_NO_SLOW_FUSION, _IN_ORDER, _WHOLE_GRAPH, _SIDE_BY_SIDE)
+_FLAGS = (_NO_SLOW_FUSION, _WHOLE_GRAPH, _SIDE_BY_SIDE)
 # An unknown flag would end the process, hence the versions.
 _KNOWN_VERSIONS = ("0.10.", "0.11.", "0.12.")
 

@@ -89,18 +89,22 @@ class Sparse(Experiment):
         """For each task and method a dot at each seed's first reward; crosses never saw one."""
         found, frames = outcome.data["first_reward"], outcome.data["frames"]
         title = "Frame of the first reward, one mark per seed (crosses: none until the end)"
-        with panels(path, len(frames), title, width=4.2) as axes:
-            for axis, (task, methods) in zip(axes, found.items(), strict=True):
+        columns = min(4, len(frames))
+        with panels(path, columns, title, width=4.2, rows=-(-len(frames) // columns)) as axes:
+            for unused in axes[len(frames) :]:
+                unused.set_visible(False)
+            for number, (axis, (task, methods)) in enumerate(zip(axes, found.items(), strict=False)):
                 names = list(METHODS)
                 for place, name in [(place, name) for place, name in enumerate(names) if name in methods]:
-                    for number, first in enumerate(methods[name]):
-                        height = place + 0.14 * (number - (len(methods[name]) - 1) / 2)
+                    for seed, first in enumerate(methods[name]):
+                        height = place + 0.14 * (seed - (len(methods[name]) - 1) / 2)
                         missed = not np.isfinite(first)
                         x = frames[task] if missed else first
                         axis.plot(x, height, "x" if missed else "o", color="0.6" if missed else f"C{place}", ms=5)
-                axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names), fontsize=8)
+                axis.set_yticks(range(len(names)), names if number % columns == 0 else [""] * len(names), fontsize=8)
                 axis.set_ylim(len(names) - 0.5, -0.5)
                 axis.set(title=task, xlabel="frames", xlim=(-0.03 * frames[task], 1.05 * frames[task]))
+                axis.locator_params(axis="x", nbins=5)
 
 
 def outcome_of(found: Table, frames: dict[str, int]) -> Outcome:
