@@ -101,7 +101,8 @@ class Sparse(Experiment):
                         missed = not np.isfinite(first)
                         x = frames[task] if missed else first
                         axis.plot(x, height, "x" if missed else "o", color="0.6" if missed else f"C{place}", ms=5)
-                axis.set_yticks(range(len(names)), names if number % columns == 0 else [""] * len(names), fontsize=8)
+                labels = names if number % columns == 0 else [""] * len(names)
+                axis.set_yticks(range(len(names)), labels, fontsize=8)
                 axis.set_ylim(len(names) - 0.5, -0.5)
                 axis.set(title=task, xlabel="frames", xlim=(-0.03 * frames[task], 1.05 * frames[task]))
                 axis.locator_params(axis="x", nbins=5)
