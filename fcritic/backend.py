@@ -36,6 +36,8 @@ def prepare(deterministic: bool = False) -> None:
     if jax.config.jax_compilation_cache_dir is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
+        # JAX by itself keeps only what takes a second to compile; a start needs a dozen programs that take less.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def small_operations_on_the_host() -> AbstractContextManager:

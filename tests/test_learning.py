@@ -48,7 +48,7 @@ def member(state, index):
 def test_a_seed_is_the_same_whoever_runs_beside_it(learning):
     """To rounding: batched kernels may add up in another order. Adam turns rounding of tiny gradients into
     steps, hence the tolerance of a few learning rates."""
-    alone, beside = run(learning, [5]), run(learning, [4, 5, 6])
+    alone, beside = run(learning, [5]), run(learning, [4, 5])
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-3), member(alone, 0), member(beside, 1)
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+import signal
 from typing import Annotated
 import webbrowser
 
@@ -29,7 +30,7 @@ class WatchOptions:
 
 
 def watch(args: list[str]) -> None:
-    """`fcritic watch DIR`: serves until Ctrl-C; with `--json` one snapshot."""
+    """`fcritic watch DIR`: serves until Ctrl-C or SIGTERM; with `--json` one snapshot."""
     options = parse(WatchOptions, args, "watch")
     root = Path(options.directory)
     if not root.is_dir():
@@ -42,6 +43,8 @@ def watch(args: list[str]) -> None:
         print(f"watching {root} at {server.address} (Ctrl-C ends it)", flush=True)
         if options.open:
             webbrowser.open(server.address)
+        for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell in the background ignores Ctrl-C
+            signal.signal(number, signal.default_int_handler)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
