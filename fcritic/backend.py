@@ -36,7 +36,7 @@ def prepare(deterministic: bool = False) -> None:
     if jax.config.jax_compilation_cache_dir is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
-        # JAX by itself keeps only what takes a second to compile; a start needs a dozen programs that take less.
+        # JAX by itself keeps only what takes a second to compile; a start needs many programs that take less.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 

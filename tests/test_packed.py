@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fcritic import learning as programs
 from fcritic.learning import Learning
@@ -37,11 +38,15 @@ def test_a_tree_is_packed_for_each_seed():
     same(jax.vmap(unpack)(vectors), trees)
 
 
-def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch):
-    """What a GPU does, on whatever device there is, with everything that an agent may hold."""
-    encoder = dataclasses.replace(tiny.encoder, shared=True)
-    parts = {"encoder": encoder, "neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}
-    learning = Learning(dataclasses.replace(tiny, **parts), SPEC, 2, 20, normalize=True, recency=8.0)
+PLAIN = {"functional": False}
+FULL = {"neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}
+
+
+@pytest.mark.parametrize("changes", [PLAIN, FULL], ids=["plain critics", "everything that an agent may hold"])
+def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch, changes):
+    """What a GPU does, on whatever device there is."""
+    agent = dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, shared=True), **changes)
+    learning = Learning(agent, SPEC, 2, 20, normalize=True, recency=8.0)
     draw = np.random.default_rng(0).normal(size=(4, 2, 2, 9)).astype(np.float32)
     steps = [Transition(d[..., :3], d[..., 3:5], d[..., 5], d[..., 5] * 0 + 1, d[..., 6:]) for d in draw]
     found = {}
