@@ -52,14 +52,16 @@ def test_the_td_target_by_hand():
 
 def test_the_critic_loss_by_hand():
     """Errors 11.35 - 1.1, 2 - 11.2, 11.35 - 2.1, 2 - 12.2; the loss is the mean of their squares."""
-    loss, metrics = critic_loss(HandHead(jnp.array(1.0)), HandHead(jnp.array(1.0)), CODES, NEXT_ACT, BATCH, 0.9)
+    head = HandHead(jnp.array(1.0))
+    loss, metrics = critic_loss(head, CODES, BATCH, td_target(head, CODES, NEXT_ACT, BATCH, 0.9))
     expected = np.mean(np.square([10.25, -9.2, 9.25, -10.2]))
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
     np.testing.assert_allclose(metrics["critic_value"], np.mean([1.1, 11.2, 2.1, 12.2]), rtol=1e-6)
 
 
 def test_the_gradient_of_the_critic_loss_treats_the_target_as_a_constant():
-    loss = lambda head: critic_loss(head, HandHead(jnp.array(1.0)), CODES, NEXT_ACT, BATCH, 0.9)[0]
+    target = lambda head: td_target(head, CODES, NEXT_ACT, BATCH, 0.9)
+    loss = lambda head: critic_loss(head, CODES, BATCH, target(head))[0]
     gradient = jax.grad(loss)(HandHead(jnp.array(1.0))).scale
     value = np.array([1.1, 11.2, 2.1, 12.2])
     error = np.array([10.25, -9.2, 9.25, -10.2])
@@ -138,13 +140,16 @@ def one_pair(agent, spec):
     return ensembles.member(state.actors.params, 0), critic
 
 
-def test_the_actor_gradient_is_the_finite_difference(tiny, spec, batch):
-    """In float64, along random directions in the space of all policy parameters."""
+@pytest.mark.parametrize("deviation", [0.0, 0.2])
+def test_the_actor_gradient_is_the_finite_difference(tiny, spec, batch, deviation):
+    """In float64, along random directions in the space of all policy parameters; with noise in the actions too."""
+    noise = np.float64(deviation) * np.random.default_rng(0).normal(size=batch.act.shape) if deviation else None
     with jax.enable_x64(True):
         policy, critic, obs = jax.tree.map(
             lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (*one_pair(tiny, spec), batch.obs)
         )
-        loss = jax.jit(lambda p: actor_loss(p, critic, obs, 1.0))
+        given = None if noise is None else jnp.asarray(noise)
+        loss = jax.jit(lambda p: actor_loss(p, critic, obs, 1.0, None, given))
         gradient = jax.jit(jax.grad(loss))(policy)
         flat, restore = ravel_pytree(policy)
         slope, _ = ravel_pytree(gradient)

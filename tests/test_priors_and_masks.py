@@ -38,7 +38,7 @@ def test_target_and_loss_with_a_prior_by_hand():
     head, prior = HandHead(jnp.array(1.0)), HandPrior()
     target = td_target(head, CODES, NEXT_ACT, BATCH, 0.9, prior)
     np.testing.assert_allclose(target, [[1 + 0.9 * 611.5, 2.0], [1 + 0.9 * -388.5, 2.0]], rtol=1e-6)
-    loss, metrics = critic_loss(head, head, CODES, NEXT_ACT, BATCH, 0.9, prior)
+    loss, metrics = critic_loss(head, CODES, BATCH, target, prior)
     value = np.array([[101.1, 311.2], [102.1, 312.2]])
     np.testing.assert_allclose(loss, np.mean((np.asarray(target) - value) ** 2), rtol=1e-6)
     np.testing.assert_allclose(metrics["critic_value"], value.mean(), rtol=1e-6)
@@ -47,7 +47,8 @@ def test_target_and_loss_with_a_prior_by_hand():
 def test_masked_transitions_do_not_count_and_the_others_count_more():
     """Errors 10.25, 9.25 in the first transition, 9.2, 10.2 in the second, which the mask leaves out; p = 1/2."""
     head = HandHead(jnp.array(1.0))
-    loss, _ = critic_loss(head, head, CODES, NEXT_ACT, BATCH, 0.9, None, jnp.array([2.0, 0.0]))
+    target = td_target(head, CODES, NEXT_ACT, BATCH, 0.9)
+    loss, _ = critic_loss(head, CODES, BATCH, target, None, jnp.array([2.0, 0.0]))
     np.testing.assert_allclose(loss, 2 * (10.25**2 + 9.25**2) / 4, rtol=1e-6)
 
 
@@ -162,7 +163,8 @@ def test_a_critic_learns_only_from_its_transitions(tiny, spec, batch):
 def test_the_prior_is_added_outside_of_the_kernels(monkeypatch):
     """Kernels get targets from which P(s, a) = 100, 300 was taken; loss and values are those of plain code."""
     head, prior, goals = HandHead(jnp.array(1.0)), HandPrior(), []
-    arguments = head, head, CODES, NEXT_ACT, BATCH, 0.9, prior
+    target = td_target(head, CODES, NEXT_ACT, BATCH, 0.9, prior)
+    arguments = head, CODES, BATCH, target, prior
     plain_loss, plain = critic_loss(*arguments)
 
     def kernel(head, codes, obs, act, goal):
@@ -174,7 +176,7 @@ def test_the_prior_is_added_outside_of_the_kernels(monkeypatch):
     monkeypatch.setattr(product, "squared_error", kernel)
     loss, found = critic_loss(*arguments)
     assert float(loss) == float(plain_loss) and found == plain
-    target = td_target(head, CODES, NEXT_ACT, BATCH, 0.9, prior)
+    assert (td_target(head, CODES, NEXT_ACT, BATCH, 0.9, prior) == target).all()
     np.testing.assert_allclose(goals, [target - jnp.array([[100.0, 300.0]])], rtol=1e-6)
     critic_loss(*arguments, jnp.array([2.0, 0.0]))
     assert len(goals) == 1  # with masks there is no kernel

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 from jax.experimental.layout import Layout, with_layout_constraint
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 import numpy as np
 import optax
 
@@ -148,8 +148,11 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """Variants that cost less, by the options that make them."""
         return {}
 
-    def foresee(self, state: State, batches: Transition) -> Transition:
-        """What can be computed for the batches of all critic updates at once, since these do not change it."""
+    def foresee(self, state: State, batches: Transition, keys: Key[Array, " updates"]) -> Transition:
+        """What can be computed for the batches of all critic updates at once, since these do not change it.
+
+        `keys` are those of the updates.
+        """
         return batches
 
     @property
@@ -205,9 +208,10 @@ def _cycle(
 ) -> tuple[State, tuple[Metrics, Metrics]]:
     """G critic updates, then one of the actors if it is due; metrics of zero if not."""
     critic_key, actor_key = jax.random.split(key)
-    critic_batches = agent.foresee(state, jax.tree.map(lambda leaf: leaf[: agent.critic_steps], batches))
-    actor_batch = jax.tree.map(lambda leaf: leaf[-1], batches)
     critic_keys = jax.random.split(critic_key, agent.critic_steps)
+    critic_batches = jax.tree.map(lambda leaf: leaf[: agent.critic_steps], batches)
+    critic_batches = agent.foresee(state, critic_batches, critic_keys)
+    actor_batch = jax.tree.map(lambda leaf: leaf[-1], batches)
 
     def critic_step(state: State, inputs: tuple[Transition, PRNGKeyArray]) -> tuple[State, Array]:
         state, metrics = agent.critic_step(state, *inputs)

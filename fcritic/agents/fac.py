@@ -7,11 +7,14 @@ import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 import optax
 
 from fcritic import ensembles
+from fcritic.agents.action_noise import draw_noise, with_noise
 from fcritic.agents.base import AbstractAgent, Learner
+from fcritic.agents.fac_limits import require_sensible
+from fcritic.agents.fac_state import FACState, Policies
 from fcritic.agents.facts import cheaper_than, parts_of, table_of
 from fcritic.agents.functional_critics import begin_critics, begin_priors
 from fcritic.agents.losses import actions, functional_critic_loss, own_values
@@ -19,36 +22,18 @@ from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam
 from fcritic.agents.pairing import Pairing, actor_gradients, permuted
-from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision
 from fcritic.networks.priors import Prior
-from fcritic.packed import Packed, unpack
+from fcritic.packed import unpack
 from fcritic.types import EnvSpec, Metrics, Transition
 
 ActorStates = Literal["current", "both"]
-Policies = DeterministicPolicy | Packed
+Targets = Literal["own", "mean"]
 
 _PRIOR_STREAM, _MASK_STREAM = 2**31, 2**31 + 1  # far from 0, 1, 2, which the first parameters use
-
-
-class FACState(eqx.Module):
-    """What the agent learns; every part has a leading axis of n members."""
-
-    actors: Learner
-    """The policies A_t."""
-    critics: Learner
-    """The critics Q^(i); a shared encoder has no leading axis."""
-    targets: ValueHead | Packed
-    """The delayed heads, xi'_sa and xi'_joint."""
-    slow_actors: Policies | None
-    """A slow average of each actor, where `path` neighbours are drawn from it."""
-    priors: Prior | None = None
-    """What is added to each critic and its target and never changes."""
-    mask_key: UInt32[Array, "2"] | None = None
-    """From which the bootstrap masks are computed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +46,8 @@ class FAC(AbstractAgent[FACState]):
 
     members: int = 10
     """Actors and critics, n (text: 10)."""
+    critics: int | None = None
+    """Critics, where they shall not be as many as the actors (paper: n; needs `pairing` mean)."""
     learning_rate: float = 3e-4
     """Step of Adam for actors and critics (Table `tab:hyperparams`)."""
     encoder_learning_rate: float | None = None
@@ -91,12 +78,17 @@ class FAC(AbstractAgent[FACState]):
     """Weight of the second gradient term, through the policy input (1: the exact gradient, 0: without)."""
     pairing: Pairing = "fixed"
     """Which critic improves an actor: its own (paper), one drawn at each update, or the mean of all."""
+    targets: Targets = "own"
+    """What a critic regresses on: the target of its own (paper), or the mean over all critics."""
     neighbours: NeighbourKind = "none"
     """Policies never run that the critics learn on too (paper: none)."""
     neighbour_scale: float = 3.0
     """How far neighbours lie, meant for `path`; the others want less (see `fcritic.agents.neighbours`)."""
     neighbour_rate: float = 0.005
     """Rate of the slow average that `path` neighbours start from."""
+    action_noise: float = 0.0
+    """Deviation of the noise that is part of every policy: in training, in targets and in the actors' updates
+    (paper: none). Evaluation has none."""
     per_step_actor: bool = False
     """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
     prior_scale: float = 0.0
@@ -106,20 +98,7 @@ class FAC(AbstractAgent[FACState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, members=self.members, state_action_code=self.state_action_code)
-        for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
-            require_at_least(1, **{name: min(getattr(self, name), default=1)})
-        require_at_least(0, learning_rate=self.learning_rate, encoder_learning_rate=self.encoder_rate)
-        require_at_least(0, prior_scale=self.prior_scale)
-        if not 0 < self.mask_probability <= 1:
-            raise UsageError(f"--mask-probability must be in (0, 1], not {self.mask_probability:g}")
-        if not self.functional and (self.pairing, self.neighbours) != ("fixed", "none"):
-            raise UsageError("plain critics know only their own actor; leave --pairing and --neighbours alone")
-        if not 0 <= self.tau <= 1:
-            raise UsageError(f"--tau must be in [0, 1], not {self.tau:g}")
-        layers = len(self.actor_hidden) + 1
-        if outside := [layer for layer in self.encoder.layers if not -layers <= layer < layers]:
-            raise UsageError(f"--encoder.layers names layer {outside[0]}, but actors have {layers} layers")
+        require_sensible(self)
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> FACState:
         """Actors, critics and targets (lines 1-3)."""
@@ -154,17 +133,19 @@ class FAC(AbstractAgent[FACState]):
     def act(
         self, policy: Policies, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
-        """The rollout actor's action, without noise (line 8)."""
+        """The rollout actor's action, without noise unless that is asked for (line 8)."""
         index = jax.random.randint(key, (), 0, self.members) if self.per_step_actor else memory
         # Computing all actors and picking one is cheaper than gathering one actor's weights.
-        return vmap(lambda one: one(obs))(unpack(policy))[index], memory
+        act = vmap(lambda one: one(obs))(unpack(policy))[index]
+        return with_noise(act, draw_noise(self.action_noise, act.shape, key)), memory
 
-    def foresee(self, state: FACState, batches: Transition) -> Transition:
+    def foresee(self, state: FACState, batches: Transition, keys: Key[Array, " updates"]) -> Transition:
         """The actors' next actions, unless policies that are drawn for each update join them."""
         if self.neighbours != "none":
             return batches
         policies = unpack(state.actors.params)
-        return batches._replace(next_act=vmap(lambda obs: actions(policies, obs))(batches.next_obs))
+        next_act = vmap(lambda obs, key: self._next_actions(policies, obs, key))(batches.next_obs, keys)
+        return batches._replace(next_act=next_act)
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
@@ -172,15 +153,16 @@ class FAC(AbstractAgent[FACState]):
         if self.neighbours != "none":
             extra = draw_neighbours(self.neighbours, policies, unpack(state.slow_actors), self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
+        if batch.next_act is None:
+            batch = batch._replace(next_act=self._next_actions(policies, batch.next_obs, key))
         dtype, priors, weights = self.compute_dtype, self._priors(state), None
         if self.numbered:
-            weights = mask_weights(state.mask_key, batch.number, self.members, self.mask_probability)
+            weights = mask_weights(state.mask_key, batch.number, self.critic_count, self.mask_probability)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
             sides = critics.lowered(dtype), targets.lowered(dtype)
-            return functional_critic_loss(
-                *sides, policies, batch, self.discount, self.shared_encoder, priors, weights
-            )
+            given = (policies, batch, self.discount, self.shared_encoder, priors, weights)
+            return functional_critic_loss(*sides, *given, self.targets == "mean")
 
         grads, metrics = jax.grad(loss, has_aux=True)(unpack(state.critics.params))
         critics = state.critics.apply(grads, self._critic_optimiser())
@@ -198,9 +180,9 @@ class FAC(AbstractAgent[FACState]):
         if self.pairing == "permuted":
             critics, priors = permuted(critics, priors, self.shared_encoder, key)
         obs = jnp.concatenate([batch.obs, batch.next_obs]) if self.actor_states == "both" else batch.obs
-        losses, grads = actor_gradients(
-            policies, critics, priors, obs, self.second_term, self.shared_encoder, self.pairing == "mean"
-        )
+        noise = draw_noise(self.action_noise, (obs.shape[0], batch.act.shape[1]), key)
+        given = (obs, self.second_term, self.shared_encoder, self.pairing == "mean", noise)
+        losses, grads = actor_gradients(policies, critics, priors, *given)
         actors = state.actors.apply(grads, self._actor_optimiser())
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
         return eqx.tree_at(lambda s: s.actors, state, actors), metrics
@@ -228,6 +210,11 @@ class FAC(AbstractAgent[FACState]):
         return self.mask_probability < 1
 
     @property
+    def critic_count(self) -> int:
+        """Critics; as many as actors unless told otherwise."""
+        return self.members if self.critics is None else self.critics
+
+    @property
     def encoder_rate(self) -> float:
         """The step of Adam for the encoder."""
         return self.learning_rate if self.encoder_learning_rate is None else self.encoder_learning_rate
@@ -236,6 +223,14 @@ class FAC(AbstractAgent[FACState]):
     def shared_encoder(self) -> bool:
         """Whether the critics' encoder has no axis of members."""
         return self.functional and self.encoder.shared
+
+    def _next_actions(
+        self, policies: DeterministicPolicy, obs: Float[Array, "batch obs"], key: PRNGKeyArray
+    ) -> Float[Array, "actors batch act"]:
+        """What every policy does in the next states, all with the same noise."""
+        act = actions(policies, obs)
+        noise = draw_noise(self.action_noise, act.shape[1:], key)
+        return vmap(lambda one: with_noise(one, noise))(act)
 
     def _priors(self, state: FACState) -> Prior | None:
         """In the type in which the critics compute."""

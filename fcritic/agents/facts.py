@@ -16,11 +16,11 @@ def table_of(agent: "FAC", spec: EnvSpec) -> dict[str, Any]:
     """Every row of Table `tab:hyperparams`, and what the text adds to it."""
     names = (
         "learning_rate batch_size discount tau critic_steps cycles actor_hidden state_action_hidden "
-        "state_action_code joint_hidden layer_norm functional second_term pairing neighbours "
-        "prior_scale mask_probability"
+        "state_action_code joint_hidden layer_norm functional second_term pairing targets neighbours "
+        "action_noise prior_scale mask_probability"
     )
     return {
-        "critics": agent.members,
+        "critics": agent.critic_count,
         "actors": agent.members,
         "optimizer": "adam",
         "activation": "relu",

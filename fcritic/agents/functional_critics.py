@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def begin_critics(
     agent: "FAC", spec: EnvSpec, encoder_key: PRNGKeyArray, head_key: PRNGKeyArray
 ) -> FunctionalCritic:
-    """n heads, and one encoder for each or one for all."""
-    heads = ensembles.stack(lambda key: _head(agent, spec, key), agent.members, head_key)
+    """A head for each critic, and one encoder for each or one for all."""
+    heads = ensembles.stack(lambda key: _head(agent, spec, key), agent.critic_count, head_key)
     return FunctionalCritic(_encoder(agent, spec, encoder_key), heads)
 
 
@@ -34,14 +34,14 @@ def begin_priors(agent: "FAC", spec: EnvSpec, key: PRNGKeyArray) -> Prior:
         scale=agent.prior_scale,
         key=k,
     )
-    return ensembles.stack(make, agent.members, key)
+    return ensembles.stack(make, agent.critic_count, key)
 
 
 def _encoder(agent: "FAC", spec: EnvSpec, key: PRNGKeyArray) -> ActorEncoder | BlindEncoder:
     if not agent.functional:
         return BlindEncoder()
     make = lambda k: agent.encoder.build(spec.obs_dim, (*agent.actor_hidden, spec.act_dim), k)
-    return make(key) if agent.encoder.shared else ensembles.stack(make, agent.members, key)
+    return make(key) if agent.encoder.shared else ensembles.stack(make, agent.critic_count, key)
 
 
 def _head(agent: "FAC", spec: EnvSpec, key: PRNGKeyArray) -> ValueHead:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic import ensembles
+from fcritic.agents.action_noise import with_noise
 from fcritic.networks import product
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
@@ -54,20 +55,17 @@ def td_target(
 
 def critic_loss(
     head: Head,
-    target: Head,
     codes: Float[Array, "actors code"],
-    next_act: Float[Array, "actors batch act"],
     batch: Transition,
-    discount: float,
+    goal: Float[Array, "actors batch"],
     prior: Prior | None = None,
     weights: Float[Array, " batch"] | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The squared TD error of one critic, eq. `eq:func_q_loss`, averaged over policies and batch.
+    """The squared distance of one critic to its target, eq. `eq:func_q_loss`, averaged over policies and batch.
 
     With a prior the critic is `head` + prior, so the head learns what the prior leaves of the target. `weights` are
     those of a bootstrap mask.
     """
-    goal = td_target(target, codes, next_act, batch, discount, prior)
     added = None if prior is None else jnp.broadcast_to(prior.over(batch.obs, batch.act), goal.shape)
     rest = goal if added is None else goal - added
     if weights is None:
@@ -117,11 +115,13 @@ def functional_critic_loss(
     shared_encoder: bool,
     priors: Prior | None = None,
     weights: Float[Array, "critics batch"] | None = None,
+    common_target: bool = False,
 ) -> tuple[Float[Array, ""], Metrics]:
     """The sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
 
     A sum, so that each head's gradient is that of its own loss; a shared encoder gets the sum over critics.
-    Plain critics cannot tell policies apart, so each learns on its own actor only.
+    Plain critics cannot tell policies apart, so each learns on its own actor only. `common_target` gives all
+    critics the mean of their targets.
     """
     next_act = actions(policies, batch.next_obs) if batch.next_act is None else batch.next_act
     if isinstance(critics.encoder, BlindEncoder):
@@ -129,8 +129,12 @@ def functional_critic_loss(
         codes, next_act, act_axis = jnp.zeros((members, 1, 0)), next_act[:members, None], 0
     else:
         codes, act_axis = encode_all(critics, policies, shared_encoder), None
-    per_critic = vmap(critic_loss, in_axes=(0, 0, 0, act_axis, None, None, 0, 0))
-    losses, metrics = per_critic(critics.head, targets, codes, next_act, batch, discount, priors, weights)
+    each_target = vmap(td_target, in_axes=(0, 0, act_axis, None, None, 0))
+    goals = each_target(targets, codes, next_act, batch, discount, priors)
+    if common_target:
+        goals = jnp.broadcast_to(goals.mean(axis=0), goals.shape)
+    per_critic = vmap(critic_loss, in_axes=(0, 0, None, 0, 0, 0))
+    losses, metrics = per_critic(critics.head, codes, batch, goals, priors, weights)
     metrics["critic_spread"] = metrics["critic_value"].std()
     return losses.sum(), {name: value.mean() for name, value in metrics.items()}
 
@@ -167,15 +171,15 @@ def actor_loss(
     obs: Float[Array, "batch obs"],
     second_term: float,
     prior: Prior | None = None,
+    noise: Float[Array, "batch act"] | None = None,
 ) -> Float[Array, ""]:
     """-mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
 
     Its gradient in the policy is eq. `eq-our-gradient-formula` for a deterministic policy: the first term goes
     through the action, the second through the policy input of the critic, weighted by `second_term`. A prior is
-    part of the critic.
+    part of the critic. `noise` is added to the policy's actions.
     """
     code = critic.encode(weigh_gradient(policy, second_term))
-    if prior is None:
-        return -jnp.mean(vmap(lambda s: critic.value(code, s, policy(s)))(obs))
-    both = lambda s, act: critic.value(code, s, act) + prior(s, act)
-    return -jnp.mean(vmap(lambda s: both(s, policy(s)))(obs))
+    act = with_noise(vmap(policy)(obs), noise)
+    found = vmap(lambda s, a: critic.value(code, s, a))(obs, act)
+    return -jnp.mean(found if prior is None else found + vmap(prior)(obs, act))

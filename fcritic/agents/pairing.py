@@ -32,12 +32,16 @@ def actor_gradients(
     second_term: float,
     shared_encoder: bool,
     mean_of_critics: bool,
+    noise: Float[Array, "batch act"] | None = None,
 ) -> tuple[Float[Array, " actors"], DeterministicPolicy]:
-    """Each actor's loss and its gradient: by the critic with its index, or by the mean of all critics."""
+    """Each actor's loss and its gradient: by the critic with its index, or by the mean of all critics.
+
+    `noise` is added to the actions of every actor alike.
+    """
     encoder_axis = None if shared_encoder else 0
 
     def loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead, prior: Prior | None) -> Float[Array, ""]:
-        return actor_loss(policy, FunctionalCritic(encoder, head), obs, second_term, prior)
+        return actor_loss(policy, FunctionalCritic(encoder, head), obs, second_term, prior, noise)
 
     def mean_loss(
         policy: DeterministicPolicy, encoder: Any, heads: ValueHead, priors: Prior | None

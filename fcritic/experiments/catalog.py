@@ -36,6 +36,8 @@ def _ablation(name: str, purpose: str, *changes: tuple[str, tuple[tuple[str, obj
 
 
 _THREE_ROUNDS, _MEAN, _FIVE = ("agent.cycles", 3), ("agent.pairing", "mean"), ("agent.members", 5)
+_BEST = (_THREE_ROUNDS, _FIVE, _MEAN)
+_CROWD = (_THREE_ROUNDS, _MEAN, ("agent.members", 2))
 
 
 def _improvements() -> Experiment:
@@ -46,7 +48,14 @@ def _improvements() -> Experiment:
         ("3 rounds", (_THREE_ROUNDS,)),
         ("3 rounds, mean of critics", (_THREE_ROUNDS, _MEAN)),
         ("3 rounds, n = 5", (_THREE_ROUNDS, _FIVE)),
-        ("3 rounds, n = 5, mean of critics", (_THREE_ROUNDS, _FIVE, _MEAN)),
+        ("3 rounds, n = 5, mean of critics", _BEST),
+        ("3 rounds, n = 5, mean of critics, mean target", (*_BEST, ("agent.targets", "mean"))),
+        ("3 rounds, n = 5, mean of critics, noise 0.2", (*_BEST, ("agent.action_noise", 0.2))),
+        ("3 rounds, 2 actors, 10 critics, mean of critics", (*_CROWD, ("agent.critics", 10))),
+        (
+            "3 rounds, 2 actors, 10 critics, mean of critics, noise 0.2",
+            (*_CROWD, ("agent.critics", 10), ("agent.action_noise", 0.2)),
+        ),
         ("3 rounds, 64 probes", (_THREE_ROUNDS, ("agent.encoder.probes", 64))),
         (
             "3 rounds, wide start, first term",
