@@ -1,6 +1,7 @@
 """The experiments: the paper's figures, the ablations that it lacks, and a small one that anybody can run."""
 
 from fcritic.errors import UsageError, did_you_mean
+from fcritic.experiments.shallow import ABLATIONS, REMEDIES
 from fcritic.experiments.spec import Experiment, Run
 
 TASKS = ("cheetah-run", "hopper-hop")
@@ -124,6 +125,8 @@ _EXPERIMENTS = [
         *((f"G = {ratio}", (("agent.critic_steps", ratio),)) for ratio in (1, 2, 5)),
     ),
     _improvements(),
+    ABLATIONS,
+    REMEDIES,
     Experiment(
         "environments",
         "updates per frame held fixed while environments vary; the paper's comparison lets them fall",

@@ -1,0 +1,77 @@
+"""The ablations on an agent that is a sixth of the work: five members, one layer in the encoder, 64 probes.
+
+At the paper's size all of them together are a day of one GPU; these are a quarter of an hour.
+"""
+
+from typing import Any
+
+from fcritic.experiments.spec import Experiment, Run
+
+Changes = dict[str, Any]
+
+SHALLOW: Changes = {"members": 5, "encoder.depth": 1, "encoder.probes": 64}
+"""What makes `fac-shared` cheap."""
+_EPISODES = {1: 5, 2: 3}  # per actor and evaluation, by members: about as many in all as five actors have
+
+
+def shallow(label: str, changes: Changes, task: str = "cheetah-run", envs: int = 4, steps: int = 100_000) -> Run:
+    """A run of the cheap agent with some fields changed."""
+    fields = SHALLOW | changes
+    options = [(f"agent.{name}", value) for name, value in fields.items()]
+    options += [("eval_every", 20_000), ("eval_episodes", _EPISODES.get(fields["members"], 1))]
+    return Run("fac-shared", task, envs, steps=steps, label=f"shallow, {label}", options=tuple(options))
+
+
+_ABLATIONS: dict[str, Changes] = {
+    "as it is": {},
+    "plain critics": {"functional": False},
+    "without the second term": {"second_term": 0.0},
+    "no pairing": {"pairing": "permuted"},
+    "mean of critics": {"pairing": "mean"},
+    "along their path": {"neighbours": "path"},
+    "perturbed": {"neighbours": "perturbed", "neighbour_scale": 0.1},
+    "own encoders": {"encoder.shared": False},
+    "probe tokens": {"encoder.tokens": "probes"},
+    "frozen probes": {"encoder.train_probes": False},
+    **{f"n = {count}": {"members": count} for count in (1, 2, 10)},
+    **{f"G = {ratio}": {"critic_steps": ratio} for ratio in (1, 2, 5)},
+}
+
+ABLATIONS = Experiment(
+    "ablations",
+    "every ablation that the paper lacks, on a cheaper agent: n = 5, one layer in the encoder, 64 probes",
+    (
+        *(shallow(label, changes) for label, changes in _ABLATIONS.items()),
+        # three critic updates per frame, whatever the environments: the paper's comparison lets them fall
+        *(shallow(f"{envs} rounds", {"cycles": envs}, envs=envs) for envs in (1, 2, 4)),
+    ),
+    reference="shallow, as it is",
+)
+
+_ROUNDS: Changes = {"cycles": 3, "pairing": "mean"}
+_NOISE: Changes = {"action_noise": 0.2}
+_CROWD: Changes = _ROUNDS | {"members": 2, "critics": 10}
+
+_REMEDIES: dict[str, Changes] = {
+    "3 rounds, mean": _ROUNDS,
+    "3 rounds, mean, noise": _ROUNDS | _NOISE,
+    "3 rounds, mean, mean target": _ROUNDS | {"targets": "mean"},
+    "3 rounds, noise": {"cycles": 3} | _NOISE,
+    "3 rounds, noise, plain critics": {"cycles": 3, "functional": False} | _NOISE,
+    "3 rounds, 2 actors, 10 critics, noise": _CROWD | _NOISE,
+    "3 rounds, 1 actor, 10 critics, noise": _CROWD | _NOISE | {"members": 1},
+}
+
+REMEDIES = Experiment(
+    "remedies",
+    "what keeps the cheaper agent behind sac+: exploration, targets or the number of critics?",
+    (
+        Run("sac+", "cheetah-run", steps=500_000),
+        Run("td3+", "cheetah-run", steps=500_000),
+        *(shallow(label, changes, steps=200_000) for label, changes in _REMEDIES.items()),
+        Run("sac+", "hopper-hop", steps=500_000),
+        Run("td3+", "hopper-hop", steps=500_000),
+        shallow("3 rounds, mean, noise", _REMEDIES["3 rounds, mean, noise"], "hopper-hop", steps=500_000),
+    ),
+    reference="sac+",
+)
