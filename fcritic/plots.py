@@ -129,8 +129,8 @@ def panels_of_curves(panels: "list[Panel]", out: Path) -> None:
         rows, columns, figsize=(6.5 * columns, 4 * rows), layout="constrained", squeeze=False
     )
     for place, panel in zip(axes.flat, panels, strict=False):
-        for index, method in enumerate(panel.methods):
-            bands, colour = method.bands(), f"C{index}"
+        for method in panel.methods:
+            bands, colour = method.bands(), f"C{method.place}"
             place.plot(method.frames, method.values.T, color=colour, alpha=0.3, linewidth=0.8)
             place.fill_between(
                 method.frames, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15

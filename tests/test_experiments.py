@@ -177,6 +177,23 @@ def test_the_report_stands_alone(panel, tmp_path):
         assert (tmp_path / "report" / f"curves.{suffix}").stat().st_size > 1000
 
 
+def test_a_report_is_made_again_from_its_curves(panel, tmp_path):
+    """The raw curves in results/ are enough for the page, without the folders of the runs."""
+    experiment, folder = panel
+    first = write_report(experiment, folder, tmp_path / "first")
+    add = (str(tmp_path / "first" / "curves.csv"),)
+    again = write_report(experiment, tmp_path / "nothing", tmp_path / "again", add)
+    assert again == first
+    text = (tmp_path / "again" / "index.html").read_text()
+    assert "read from curves.csv" in text and "Missing: sac+" in text
+    for bad in ("task,envs\nx,1\n", "task,envs,method,seed,frames,mean_actor\ncheetah-run,four,td3,0,1,2\n"):
+        (tmp_path / "bad.csv").write_text(bad)
+        with pytest.raises(UsageError, match=r"bad\.csv is no curves\.csv"):
+            write_report(experiment, folder, tmp_path / "bad", (str(tmp_path / "bad.csv"),))
+    with pytest.raises(UsageError, match="cannot read"):
+        write_report(experiment, folder, tmp_path / "bad", (str(tmp_path / "none.csv"),))
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 # Writes into the page's title what a reader would see: its width, and what of the pictures lies outside of them.

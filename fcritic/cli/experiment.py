@@ -63,6 +63,8 @@ class ReportOptions:
     """Folder of its runs."""
     out: str | None = None
     """Folder of the report; without it reports/NAME."""
+    add: tuple[str, ...] = ()
+    """Files curves.csv, of other reports or of results/, for runs that have no folder here."""
     json: bool = False
     """Print the numbers as JSON."""
 
@@ -131,7 +133,7 @@ def _report(options: ReportOptions) -> None:
     from fcritic.experiments.report import write_report
 
     out = Path(options.out or f"reports/{options.name}")
-    numbers: dict[str, Any] = write_report(find_experiment(options.name), Path(options.dir), out)
+    numbers: dict[str, Any] = write_report(find_experiment(options.name), Path(options.dir), out, options.add)
     print(json.dumps(numbers, indent=2) if options.json else f"wrote {out / 'index.html'}")
 
 

@@ -35,8 +35,8 @@ def curves(panel: Panel) -> str:
     scale = Scale(panel)
     parts = [_axes(scale), *(_published(entry, scale) for entry in panel.published)]
     labels = []
-    for number, method in enumerate(panel.methods):
-        colour = COLOURS[number % len(COLOURS)]
+    for method in panel.methods:
+        colour = COLOURS[method.place % len(COLOURS)]
         parts.append(_method(method, scale, colour))
         labels.append((scale.y(float(method.values[:, -1].mean())), method.run.method, colour))
     parts += _spread_labels(labels)

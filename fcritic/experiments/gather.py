@@ -11,6 +11,7 @@ import numpy as np
 
 from fcritic import results, statistics
 from fcritic.errors import UsageError
+from fcritic.experiments.curve_files import Curve, Stock
 from fcritic.experiments.spec import Experiment, Run
 from fcritic.runs import RunDirectory
 
@@ -30,6 +31,8 @@ class Method:
     values: np.ndarray
     """The mean actor's return, (seeds, frames)."""
     versions: dict[str, Any]
+    place: int = 0
+    """Among the runs of its panel, missing ones too: a method has the same colour in every panel."""
 
     @property
     def finished(self) -> bool:
@@ -99,12 +102,19 @@ class Panel:
         return rows
 
 
-def gather(experiment: Experiment, folder: Path) -> list[Panel]:
-    """Every panel of an experiment; runs without an evaluation are named as missing."""
+def gather(experiment: Experiment, folder: Path, stock: Stock | None = None) -> list[Panel]:
+    """Every panel of an experiment; runs without an evaluation are named as missing.
+
+    What has no folder is taken from `stock`, if it is there.
+    """
     panels = []
     for name, runs in experiment.panels.items():
-        found = {run.method: read_method(run, folder) for run in runs}
-        methods = [method for method in found.values() if method is not None]
+        found = {run.method: read_method(run, folder) or _from_stock(run, stock or {}) for run in runs}
+        methods = [
+            dataclasses.replace(method, place=place)
+            for place, method in enumerate(found.values())
+            if method is not None
+        ]
         missing = [method for method, data in found.items() if data is None]
         panels.append(Panel(name, methods, missing, published(runs[0].task, max(run.steps for run in runs))))
     return panels
@@ -115,15 +125,24 @@ def read_method(run: Run, folder: Path) -> Method | None:
     directory = RunDirectory(folder / run.name)
     if not directory.metrics_path.is_file():
         return None
-    curves = results.curves(directory).mean_actor
+    curves = results.curves(directory).mean_actor.values()
+    return _method(run, [dict(zip(*curve, strict=True)) for curve in curves], _versions(directory))
+
+
+def _from_stock(run: Run, stock: Stock) -> Method | None:
+    stored = stock.get((run.task, run.envs, run.method))
+    return stored and _method(run, list(stored.curves.values()), {"read from": stored.source})
+
+
+def _method(run: Run, grids: list[Curve], versions: dict[str, Any]) -> Method | None:
+    """The seeds' curves at the frames that all of them have."""
     config = run.config()
     last = config.iterations * config.frames_per_iteration  # a longer experiment may have trained it further
-    grids = [dict(zip(*curve, strict=True)) for curve in curves.values()]
     frames = sorted(frame for frame in set.intersection(*map(set, grids)) if frame <= last) if grids else []
     if not frames:
         return None
     values = np.array([[grid[frame] for frame in frames] for grid in grids])
-    return Method(run, np.array(frames), values, _versions(directory))
+    return Method(run, np.array(frames), values, versions)
 
 
 def _versions(directory: RunDirectory) -> dict[str, Any]:

@@ -8,15 +8,19 @@ from typing import Any
 
 from fcritic.disk import replace_file
 from fcritic.errors import UsageError, cannot_write
+from fcritic.experiments.curve_files import read_stock
 from fcritic.experiments.gather import Panel, gather
 from fcritic.experiments.page import page
 from fcritic.experiments.spec import Experiment
 from fcritic.plots import panels_of_curves
 
 
-def write_report(experiment: Experiment, runs: Path, out: Path) -> dict[str, Any]:
-    """`index.html`, `curves.csv`, `numbers.json`, `curves.png` and `curves.svg`; returns the numbers."""
-    panels = gather(experiment, runs)
+def write_report(experiment: Experiment, runs: Path, out: Path, add: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`index.html`, `curves.csv`, `numbers.json`, `curves.png` and `curves.svg`; returns the numbers.
+
+    `add` names files like that curves.csv, for runs that have no folder here.
+    """
+    panels = gather(experiment, runs, read_stock(add))
     if not any(panel.methods for panel in panels):
         raise UsageError(
             f"{experiment.name} has no run in {runs} yet; begin with fcritic experiment run {experiment.name}"
