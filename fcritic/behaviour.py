@@ -18,6 +18,8 @@ from fcritic.types import EnvSpec, Metrics
 
 STATES = 256
 """States from the replay on which actors and critics are compared."""
+AT_BOUND = 0.99
+"""Beyond this a tanh passes less than 2 % of a gradient."""
 SMALLEST = 2.0**-7
 """Numbers of an observation that are nearer to zero than this count as zero."""
 
@@ -50,8 +52,10 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
         policies = agent.evaluation_policies(state.agent)
         each = agent.disagreement(state.agent, obs)
         found = {"disagreement": each.mean(), "disagreement_by_actor": each}
+        actions = vmap(lambda policy: vmap(policy)(obs))(policies)
+        found["saturation"] = saturation(actions)
         if each.shape[0] > 1:
-            found["diversity"] = diversity(vmap(lambda policy: vmap(policy)(obs))(policies))
+            found["diversity"] = diversity(actions)
         return found
 
     return vmap(one_seed, in_axes=(SEED_AXES,))(state)
@@ -61,6 +65,11 @@ def diversity(actions: Float[Array, "actors batch act"]) -> Float[Array, ""]:
     """The mean distance between the actions of two different actors at the same state."""
     first, second = np.triu_indices(actions.shape[0], k=1)
     return jnp.linalg.norm(actions[first] - actions[second], axis=-1).mean()
+
+
+def saturation(actions: Float[Array, "actors batch act"]) -> Float[Array, ""]:
+    """The share of the numbers in all actions that are at a bound, beyond `AT_BOUND`."""
+    return jnp.mean(jnp.abs(actions) > AT_BOUND)
 
 
 def cells(rows: Float[Array, "seeds capacity envs width"], spec: EnvSpec) -> np.ndarray:

@@ -25,6 +25,7 @@ LABELS = {
     "diversity": "mean distance between the actions of two actors",
     "disagreement": "deviation between the critics' values of a policy",
     "coverage": "cells of observations in the replay",
+    "saturation": "share of actions at their bounds",
     "first-reward": "share of seeds that have seen a reward",
 }
 """What the vertical axis of each picture of behaviour shows."""

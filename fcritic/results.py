@@ -51,7 +51,7 @@ class Behaviour:
         return dataclasses.asdict(self)
 
 
-MEASURES = ("diversity", "disagreement", "coverage")
+MEASURES = ("diversity", "disagreement", "coverage", "saturation")
 """What rows of behaviour hold of each seed."""
 
 

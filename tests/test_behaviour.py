@@ -11,7 +11,7 @@ from test_train import stop_after
 
 from fcritic import results
 from fcritic.agents.recipes import find_recipe
-from fcritic.behaviour import cells, diversity
+from fcritic.behaviour import cells, diversity, saturation
 from fcritic.checkpoints import replay_log_of
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
@@ -29,6 +29,10 @@ def test_diversity_by_hand():
     """Three actors at two states: distances 5, 0, 5 at the first and 1, 3, 2 at the second."""
     actions = jnp.array([[[0.0, 0.0], [0.0, 0.0]], [[3.0, 4.0], [1.0, 0.0]], [[0.0, 0.0], [3.0, 0.0]]])
     assert float(diversity(actions)) == pytest.approx((5 + 0 + 5 + 1 + 3 + 2) / 6)
+
+
+def test_saturation_by_hand():
+    assert float(saturation(jnp.array([[[1.0, -1.0], [0.5, 0.985]], [[-0.995, 0.0], [0.0, 0.2]]]))) == 3 / 8
 
 
 def test_cells_are_boxes_between_halves_and_three_quarters_of_powers_of_two():
@@ -117,7 +121,7 @@ def test_a_log_knows_whose_first_reward_it_holds(tmp_path):
     log.close()
 
 
-@pytest.mark.parametrize("what", ["returns", "diversity", "disagreement", "coverage", "first-reward"])
+@pytest.mark.parametrize("what", ["returns", *results.MEASURES, "first-reward"])
 def test_plot_draws_it(trained, what, tmp_path, capsys):
     run, _ = trained
     out = tmp_path / "picture.png"

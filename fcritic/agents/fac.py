@@ -66,6 +66,9 @@ class FAC(AbstractAgent[FACState]):
     """Layer norm in E_sa (also its output) and E_joint (open; public fork: on)."""
     actor_last_scale: float = 0.003
     """Spread of the actors' last layer at the start (open; public fork: 0.003, so all begin near 0)."""
+    actor_reach: float | None = None
+    """What the mean size of an actor's last layer is held to before its tanh, so that its actions keep off their
+    bounds, where they could learn no more (paper: none; Wang 2020: 1)."""
     encoder: EncoderConfig = EncoderConfig()
     """The actor encoder E_act."""
     functional: bool = True
@@ -105,7 +108,12 @@ class FAC(AbstractAgent[FACState]):
         actor_key, encoder_key, head_key = jax.random.split(key, 3)
         policies = ensembles.stack(
             lambda k: DeterministicPolicy(
-                spec.obs_dim, self.actor_hidden, spec.act_dim, key=k, last_scale=self.actor_last_scale
+                spec.obs_dim,
+                self.actor_hidden,
+                spec.act_dim,
+                key=k,
+                last_scale=self.actor_last_scale,
+                reach=self.actor_reach,
             ),
             self.members,
             actor_key,

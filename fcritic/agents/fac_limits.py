@@ -16,6 +16,8 @@ def require_sensible(agent: "FAC") -> None:
         require_at_least(1, **{name: min(getattr(agent, name), default=1)})
     require_at_least(0, learning_rate=agent.learning_rate, encoder_learning_rate=agent.encoder_rate)
     require_at_least(0, prior_scale=agent.prior_scale, action_noise=agent.action_noise)
+    if agent.actor_reach is not None and not agent.actor_reach > 0:
+        raise UsageError(f"--actor-reach must be above 0, not {agent.actor_reach:g}")
     if not 0 < agent.mask_probability <= 1:
         raise UsageError(f"--mask-probability must be in (0, 1], not {agent.mask_probability:g}")
     if not 0 <= agent.tau <= 1:

@@ -17,7 +17,7 @@ def table_of(agent: "FAC", spec: EnvSpec) -> dict[str, Any]:
     names = (
         "learning_rate batch_size discount tau critic_steps cycles actor_hidden state_action_hidden "
         "state_action_code joint_hidden layer_norm functional second_term pairing targets neighbours "
-        "action_noise prior_scale mask_probability"
+        "action_noise actor_reach prior_scale mask_probability"
     )
     return {
         "critics": agent.critic_count,

@@ -10,7 +10,7 @@ import tyro
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError
 
-What = Literal["returns", "diversity", "disagreement", "coverage", "first-reward"]
+What = Literal["returns", "diversity", "disagreement", "coverage", "saturation", "first-reward"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,9 +57,21 @@ class DeterministicPolicy(eqx.Module):
     """a = tanh(MLP(s)), the actor pi_theta of Algorithm `alg-nn`."""
 
     network: MLP
+    reach: float | None = eqx.field(static=True)
+    """What the mean of |MLP(s)| over actions is held to, so that they keep off their bounds, where tanh is flat."""
 
-    def __init__(self, obs_dim: int, hidden: Sequence[int], act_dim: int, *, key: PRNGKeyArray, last_scale: float):
+    def __init__(
+        self,
+        obs_dim: int,
+        hidden: Sequence[int],
+        act_dim: int,
+        *,
+        key: PRNGKeyArray,
+        last_scale: float,
+        reach: float | None = None,
+    ):
         self.network = MLP(obs_dim, hidden, act_dim, key=key, last_scale=last_scale)
+        self.reach = reach
 
     def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
         """The action pi(s)."""
@@ -68,11 +80,18 @@ class DeterministicPolicy(eqx.Module):
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
         """Hidden layers after their ReLU, then the action after its tanh."""
         *hidden, raw = self.network.activations(obs)
-        return (*hidden, jnp.tanh(raw))
+        return (*hidden, jnp.tanh(self._held(raw)))
 
     def rows(self, obs: Float[Array, "batch obs"]) -> Float[Array, "batch act"]:
         """The actions at a batch of observations."""
-        return jnp.tanh(self.network.rows(obs))
+        return jnp.tanh(self._held(self.network.rows(obs)))
+
+    def _held(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
+        """Scaled down where its mean size is above `reach`."""
+        if self.reach is None:
+            return raw
+        size = jnp.mean(jnp.abs(raw), axis=-1, keepdims=True)
+        return raw / jnp.maximum(1.0, size / self.reach)
 
 
 class GaussianPolicy(eqx.Module):

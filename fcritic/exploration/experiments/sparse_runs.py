@@ -15,6 +15,8 @@ from fcritic.runs import RunDirectory
 from fcritic.train import train
 
 SEEDS = 4
+REPORTED = ("diversity", "disagreement", "coverage")
+"""Measures of behaviour that go into sparse.csv."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +140,7 @@ def conduct_run(task: str, method: str, frames: int, seeds: int, folder: Path) -
     return Found(
         np.array([frames_of(seed) for seed in config.seed_numbers], float),
         last(curves.mean_actor),
-        {name: last(series) for name, series in did.measures.items()},
+        {name: last(did.measures[name]) for name in REPORTED},
     )
 
 
