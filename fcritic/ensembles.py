@@ -8,12 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 import numpy as np
 
+from fcritic.randomness import apart
+
 Tree = TypeVar("Tree")
 
 
 def stack(make: Callable[[PRNGKeyArray], Tree], count: int, key: PRNGKeyArray) -> Tree:
     """`count` members, each made from its own key, along a new leading axis."""
-    return stack_all([make(member_key) for member_key in jax.random.split(key, count)])
+    return stack_all([make(member_key) for member_key in apart(key, count)])
 
 
 def stack_all(members: list[Tree]) -> Tree:

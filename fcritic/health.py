@@ -11,8 +11,8 @@ import numpy as np
 from fcritic.config import TrainConfig
 from fcritic.disk import require_memory
 from fcritic.errors import Diverged
-from fcritic.learning import TrainState
 from fcritic.replay import width_of
+from fcritic.train_state import TrainState
 from fcritic.types import EnvSpec, Metrics
 
 

@@ -17,7 +17,6 @@ from fcritic.cost import announce
 from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
 from fcritic.evaluate import Evaluator
 from fcritic.health import diverged, require_room, require_sane_metrics, require_sane_parameters
-from fcritic.learning import TrainState, mean_metrics
 from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
 from fcritic.saving import (
@@ -31,6 +30,7 @@ from fcritic.saving import (
 )
 from fcritic.stopping import Interrupted, StopSignal
 from fcritic.trackers import require_tracker
+from fcritic.train_state import TrainState, mean_metrics
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
 FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
