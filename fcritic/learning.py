@@ -59,8 +59,7 @@ class Learning:
 
     def begin(self, state: TrainState) -> Any:
         """Placeholders for what environments remember: in the first iteration all are fresh and redrawn."""
-        keys = jax.ShapeDtypeStruct((len(state.keys), self.envs, 2), np.uint32)
-        like = jax.eval_shape(partial(_remember, self), keys)
+        like = jax.eval_shape(partial(_remember, self), _per_env(self, len(state.keys), 2, kind=np.uint32))
         return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), like)
 
     def remember(self, keys: UInt32[np.ndarray, "seeds envs 2"]) -> Any:
@@ -104,11 +103,24 @@ class Learning:
         leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
 
+    def lowered_acting(self, state: Flat) -> tuple[jax.stages.Lowered, ...]:
+        """The programs of `remember` and `act`, as `lowered` is that of `learn`."""
+        each = partial(_per_env, self, state.leaves[state.ring[0]].shape[0])
+        remember = _remember.lower(self, each(2, kind=np.uint32))
+        leaves = tuple(state.leaves[place] for place in state.acting)
+        seen = (each(self.spec.obs_dim, kind=np.float32), each(kind=np.bool_), jax.ShapeDtypeStruct((), np.uint32))
+        return remember, _act.lower(self, state.acting_structure, leaves, remember.out_info, *seen)
+
     def lowered(self, state: Flat, iteration: int) -> jax.stages.Lowered:
         """The program that `learn` runs in this iteration, to be compiled by itself; a state of shapes will do."""
         seeds, _, *row = state.leaves[state.ring[0]].shape
         shapes = (jax.ShapeDtypeStruct((seeds, *row), np.float32), jax.ShapeDtypeStruct((), np.uint32))
         return _learn.lower(self, state.structure, self.agent.actor_due(iteration), state.leaves, *shapes)
+
+
+def _per_env(learning: Learning, seeds: int, *rest: int, kind: type) -> jax.ShapeDtypeStruct:
+    """The shape of what all environments have."""
+    return jax.ShapeDtypeStruct((seeds, learning.envs, *rest), kind)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -99,9 +99,7 @@ def test_memory_is_redrawn_only_where_an_episode_begins(learning):
     obs = np.zeros((1, 2, 3), np.float32)
     seen = set()
     for iteration in range(30):
-        _, after = learning.act(
-            learning.flat(state), memory, obs, np.array([[False, True]]), iteration, uniform=False
-        )
+        _, after = learning.act(learning.flat(state), memory, obs, np.array([[False, True]]), iteration)
         assert int(after[0, 0]) == int(memory[0, 0])
         seen.add(int(after[0, 1]))
     assert seen == {0, 1, 2}
@@ -119,15 +117,13 @@ def test_acting_uses_normalised_observations(learning):
     state = run(learning, [1])
     memory, fresh = learning.begin(state), np.zeros((1, 2), bool)
     obs = jnp.full((1, 2, 3), 0.7)
-    action, memory = learning.act(learning.flat(state), memory, obs, fresh, 0, uniform=False)
+    action, memory = learning.act(learning.flat(state), memory, obs, fresh, 0)
     agent, normalizer = jax.tree.map(lambda leaf: leaf[0], (state.agent, state.normalizer))
     expected = learning.agent.act(agent.actors.params, memory[0, 0], normalizer(obs[0, 0]), jax.random.key(0))[0]
     np.testing.assert_allclose(action[0, 0], expected, rtol=1e-4)
     raw = dataclasses.replace(learning, normalize=False)
     expected = learning.agent.act(agent.actors.params, memory[0, 0], obs[0, 0], jax.random.key(0))[0]
-    np.testing.assert_allclose(
-        raw.act(raw.flat(state), memory, obs, fresh, 0, uniform=False)[0][0, 0], expected, rtol=1e-4
-    )
+    np.testing.assert_allclose(raw.act(raw.flat(state), memory, obs, fresh, 0)[0][0, 0], expected, rtol=1e-4)
 
 
 def test_the_update_is_compiled_once(learning):
