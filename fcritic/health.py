@@ -46,6 +46,18 @@ def require_sane_metrics(means: Metrics, state: TrainState, spec: EnvSpec, confi
         raise diverged(config, sick[0], frame, what)
 
 
+def sane_actions(
+    actions: Float[Array | np.ndarray, "seeds envs act"], config: TrainConfig, frame: int
+) -> Float[np.ndarray, "seeds envs act"]:
+    """The actions on the host; raises `Diverged` if a seed has some that are no numbers."""
+    actions = np.asarray(actions)
+    finite = np.isfinite(actions)
+    if not finite.all():
+        sick = np.flatnonzero(~finite.all(axis=(1, 2)))
+        raise diverged(config, sick[0], frame, "its actions are no numbers")
+    return actions
+
+
 def diverged(config: TrainConfig, seed_index: int, frame: int, what: str) -> Diverged:
     """The error, which names the seed, the frame and the field."""
     seed = config.seed + int(seed_index)

@@ -17,7 +17,7 @@ from fcritic.console import TrainingConsole
 from fcritic.cost import Announcer
 from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
 from fcritic.evaluate import Evaluator
-from fcritic.health import diverged, require_room, require_sane_metrics, require_sane_parameters
+from fcritic.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
 from fcritic.saving import (
@@ -139,7 +139,7 @@ class Training:
         elif self.pending is not None:
             self.ahead.wait(iteration)
             self.flat = self.learning.learn(self.warmup.stored(self.flat), self.pending, iteration)
-        self.pending, episodes = self.vector.step(self._finite(np.asarray(actions)))
+        self.pending, episodes = self.vector.step(sane_actions(actions, self.config, self.frame))
         self.progress.iteration += 1
         self.reporter.rewards(self.frame, self.pending.reward)
         if episodes:
@@ -154,14 +154,6 @@ class Training:
                 return self.warmup.actions(iteration)
             self.memory = self.warmup.memories(iteration - vector.length)
         actions, self.memory = self.learning.act(self.flat, self.memory, vector.obs, vector.fresh, iteration)
-        return actions
-
-    def _finite(self, actions: np.ndarray) -> np.ndarray:
-        """The actions, unless a seed has diverged."""
-        finite = np.isfinite(actions)
-        if not finite.all():
-            sick = np.flatnonzero(~finite.all(axis=(1, 2)))
-            raise diverged(self.config, sick[0], self.frame, "its actions are no numbers")
         return actions
 
     def _after_iteration(self) -> None:

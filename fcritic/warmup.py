@@ -1,7 +1,7 @@
-"""The frames before learning begins: actions by chance, drawn on the host, and steps that wait to be stored in blocks.
+"""The frames before learning begins: actions by chance, drawn on the host, and steps that are stored in blocks.
 
-The device is asked for nothing but to take in a block now and then, so it can compile meanwhile. Actions depend on
-their seed and iteration alone, not on where a block of them begins: a training that was stopped continues exactly.
+The device is asked for nothing but to take in a block now and then. Actions depend on their seed and iteration
+alone, not on where a block of them begins: a training that was stopped continues exactly.
 """
 
 from typing import Any
