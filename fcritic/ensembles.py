@@ -20,13 +20,14 @@ def stack(make: Callable[[PRNGKeyArray], Tree], count: int, key: PRNGKeyArray) -
 
 def stack_all(members: list[Tree]) -> Tree:
     """Members along a new leading axis. Real arrays are joined on the host, where nothing is compiled."""
+    if any(map(_needs_jax, jax.tree.leaves(members[0]))):
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    join = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
+    return jax.device_put(jax.tree.map(join, *members))
 
-    def join(*leaves: Array) -> Array:
-        if isinstance(leaves[0], jax.core.Tracer) or jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
-            return jnp.stack(leaves)
-        return jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
 
-    return jax.tree.map(join, *members)
+def _needs_jax(leaf: Array) -> bool:
+    return isinstance(leaf, jax.core.Tracer) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def member(tree: Tree, index: int | Int[Array, "..."]) -> Tree:
