@@ -2,6 +2,7 @@
 paths of the CPU are avoided."""
 
 from contextlib import AbstractContextManager, nullcontext, suppress
+import functools
 import os
 from pathlib import Path
 import threading
@@ -42,8 +43,9 @@ def prepare(deterministic: bool = False) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+@functools.cache
 def wake_device() -> None:
-    """Begins to set up the device in a thread, which takes seconds on a GPU, while others import and build."""
+    """Begins to set up the device in a thread, once: it takes seconds on a GPU, in which others import and build."""
 
     def wake() -> None:
         # What is wrong with the device is told to the first who needs it, in its own thread.
