@@ -45,7 +45,7 @@ def prepare(deterministic: bool = False) -> None:
 
 @functools.cache
 def wake_device() -> None:
-    """Begins to set up the device in a thread, once: it takes seconds on a GPU, in which others import and build."""
+    """Begins to set up the device in a thread, once: that takes seconds on a GPU, in which others can import."""
 
     def wake() -> None:
         # What is wrong with the device is told to the first who needs it, in its own thread.
