@@ -16,30 +16,39 @@ class Ahead:
 
     def __init__(self, learning: Learning, state: Flat, first: int, last: int):
         self._learning, self._shapes = learning, state.shapes
-        numbers = range(first, min(last, first + learning.agent.actor_delay))  # what is due repeats after these
         needed: dict[tuple[bool, ...], int] = {}
-        for number in numbers:
+        for number in range(
+            first, min(last, first + learning.agent.actor_delay)
+        ):  # what is due repeats after these
             needed.setdefault(learning.agent.actor_due(number), number)
-        self._ready = {due: Future() for due in needed}
-        jobs = list(zip(needed.values(), self._ready.values(), strict=True))
-        if jobs:  # no daemon: a process that ends in the middle of a compilation may crash
-            threading.Thread(target=self._compile, args=(jobs,), name="compiling ahead").start()
+        self._to_act = Future() if needed else None
+        self._to_learn = {due: Future() for due in needed}
+        if needed:  # no daemon: a process that ends in the middle of a compilation may crash
+            jobs = list(zip(needed.values(), self._to_learn.values(), strict=True))
+            threading.Thread(target=self._compile, args=(self._to_act, jobs), name="compiling ahead").start()
 
-    def _compile(self, jobs: list[tuple[int, Future]]) -> None:
+    def _compile(self, to_act: Future, to_learn: list[tuple[int, Future]]) -> None:
         try:
             for program in self._learning.lowered_acting(self._shapes):
                 program.compile()
-            for number, ready in jobs:
+            to_act.set_result(None)
+            for number, ready in to_learn:
                 self._learning.lowered(self._shapes, number).compile()
                 ready.set_result(None)
         except BaseException as error:  # whoever waits has to know, whatever it is
-            for _, ready in jobs:
+            for ready in (to_act, *[ready for _, ready in to_learn]):
                 if not ready.done():
                     ready.set_exception(error)
 
-    def wait(self, iteration: int) -> None:
-        """Until the programs of this iteration are there; what went wrong in compiling them is raised here."""
-        if self._ready:
-            ready = self._ready.pop(self._learning.agent.actor_due(iteration), None)
+    def wait_to_act(self) -> None:
+        """Until the programs of acting are there; what went wrong in compiling them is raised here."""
+        if self._to_act is not None:
+            self._to_act.result()
+            self._to_act = None
+
+    def wait_to_learn(self, iteration: int) -> None:
+        """The same for what an iteration learns with."""
+        if self._to_learn:
+            ready = self._to_learn.pop(self._learning.agent.actor_due(iteration), None)
             if ready is not None:
                 ready.result()

@@ -137,7 +137,7 @@ class Training:
         if self.pending is not None and iteration < self.config.warmup_iterations:
             self.flat = self.warmup.keep(self.flat, self.pending)
         elif self.pending is not None:
-            self.ahead.wait(iteration)
+            self.ahead.wait_to_learn(iteration)
             self.flat = self.learning.learn(self.warmup.stored(self.flat), self.pending, iteration)
         self.pending, episodes = self.vector.step(sane_actions(actions, self.config, self.frame))
         self.progress.iteration += 1
@@ -149,9 +149,11 @@ class Training:
     def _act(self, iteration: int) -> np.ndarray | jax.Array:
         """Actions for all environments, by chance or by the policy; who plays an episode is drawn at its start."""
         vector, learns_at = self.vector, self.config.warmup_iterations
-        if self.config.warmup_actions == "uniform" and iteration <= learns_at:
-            if iteration < learns_at:
-                return self.warmup.actions(iteration)
+        by_chance = self.config.warmup_actions == "uniform"
+        if by_chance and iteration < learns_at:
+            return self.warmup.actions(iteration)
+        self.ahead.wait_to_act()
+        if by_chance and iteration == learns_at:
             self.memory = self.warmup.memories(iteration - vector.length)
         actions, self.memory = self.learning.act(self.flat, self.memory, vector.obs, vector.fresh, iteration)
         return actions

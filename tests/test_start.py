@@ -62,7 +62,10 @@ class Never:
     def __init__(self, *_):
         pass
 
-    def wait(self, iteration):
+    def wait_to_act(self):
+        pass
+
+    def wait_to_learn(self, iteration):
         pass
 
 
