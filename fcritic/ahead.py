@@ -19,7 +19,7 @@ class Ahead:
         needed: dict[tuple[bool, ...], int] = {}
         for number in range(
             first, min(last, first + learning.agent.actor_delay)
-        ):  # what is due repeats after these
+        ):  # it repeats
             needed.setdefault(learning.agent.actor_due(number), number)
         self._to_act = Future() if needed else None
         self._to_learn = {due: Future() for due in needed}
