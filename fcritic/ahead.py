@@ -17,9 +17,8 @@ class Ahead:
     def __init__(self, learning: Learning, state: Flat, first: int, last: int):
         self._learning, self._shapes = learning, state.shapes
         needed: dict[tuple[bool, ...], int] = {}
-        for number in range(
-            first, min(last, first + learning.agent.actor_delay)
-        ):  # it repeats
+        # Which updates are due repeats after `actor_delay` iterations.
+        for number in range(first, min(last, first + learning.agent.actor_delay)):
             needed.setdefault(learning.agent.actor_due(number), number)
         self._to_act = Future() if needed else None
         self._to_learn = {due: Future() for due in needed}
