@@ -21,12 +21,13 @@ def main(steps=6000, warmup=1000, agent=None):
     state = learning.flat(learning.start([0]))  # one seed, number 0
     memory = learning.begin(state.tree)  # what an episode remembers: which actor plays it
 
+    chance = np.random.default_rng(0)
     obs, fresh, total, returns = env.reset(seed=0)[0], True, 0.0, []
     for iteration in range(steps):
         warm = iteration < warmup  # random actions, no learning
         one = lambda value: np.asarray(value, np.float32)[None, None]  # axes: seeds, environments
-        actions, memory = learning.act(state, memory, one(obs), np.array([[fresh]]), iteration, uniform=warm)
-        action = np.asarray(actions)[0, 0]
+        actions, memory = learning.act(state, memory, one(obs), np.array([[fresh]]), iteration)
+        action = chance.uniform(-1.0, 1.0, 1) if warm else np.asarray(actions)[0, 0]
         next_obs, reward, terminated, truncated, _ = env.step(2.0 * action)
         # The discount is 0 where the task ended; a time limit is no end.
         taken = Transition(one(obs), one(action), one(reward), one(0.0 if terminated else 1.0), one(next_obs))

@@ -1,12 +1,15 @@
 """How JAX is set up before it is used: compiled programs are kept, GPU work is queued as one graph, and two slow
 paths of the CPU are avoided."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+import functools
 import os
 from pathlib import Path
+import threading
 
 import jax
 import jaxlib
+import numpy as np
 
 # XLA's CPU backend hands layer norms and their gradients to a library that is slower than its own code:
 # one iteration of `fac-small` took 52 ms with it and 34 ms without, on 2 cores. Naming a kind of operation
@@ -38,6 +41,18 @@ def prepare(deterministic: bool = False) -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
         # JAX by itself keeps only what takes a second to compile; a start needs many programs that take less.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+@functools.cache
+def wake_device() -> None:
+    """Begins to set up the device in a thread, once: that takes seconds on a GPU, in which others can import."""
+
+    def wake() -> None:
+        # What is wrong with the device is told to the first who needs it, in its own thread.
+        with suppress(Exception):
+            jax.block_until_ready(jax.device_put(np.zeros(1, np.float32)))
+
+    threading.Thread(target=wake, name="waking the device").start()
 
 
 def small_operations_on_the_host() -> AbstractContextManager:

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, UInt32
 import numpy as np
 
 from fcritic import randomness, replay
-from fcritic.learning import SEED_AXES, Learning, TrainState
+from fcritic.learning import Learning
+from fcritic.train_state import SEED_AXES, TrainState
 from fcritic.types import EnvSpec, Metrics
 
 STATES = 256

@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int
 import numpy as np
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.learning import TrainState
 from fcritic.replay import Normalizer
+from fcritic.train_state import TrainState
 
 
 class Best(eqx.Module):

@@ -1,4 +1,4 @@
-"""What is said before a training begins: what it costs on this device, and what would cost less."""
+"""What is said when a training begins: what it costs on this device, and what would cost less."""
 
 import dataclasses
 import time
@@ -16,6 +16,9 @@ from fcritic.types import EnvSpec, Transition
 
 if TYPE_CHECKING:
     from fcritic.train import Training
+
+LAPS = 9
+"""Iterations whose median is taken for the cost of one."""
 
 LONG = 3600.0
 """Seconds from which on a job is called long and cheaper choices are listed."""
@@ -42,45 +45,48 @@ def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     return sum(counts) // len(counts)
 
 
-def seconds_per_iteration(training: "Training") -> float:
-    """One learning iteration, timed on a copy of the state; compiles it, which training needs anyway."""
-    state = training.learning.flat(jax.tree.map(jnp.copy, training.state))
-    shape = training.vector.shape
-    zeros = lambda *rest: np.zeros((*shape, *rest), np.float32)
-    spec = training.vector.spec
-    step = Transition(zeros(spec.obs_dim), zeros(spec.act_dim), zeros(), zeros(), zeros(spec.obs_dim))
-    elapsed: list[float] = []
-    while len(elapsed) < 2 or (sum(elapsed[1:]) < 0.5 and len(elapsed) < 20):
-        start = time.perf_counter()
-        state = training.learning.learn(state, step, 0)
-        jax.block_until_ready(state.leaves)
-        elapsed.append(time.perf_counter() - start)
-    return float(np.median(elapsed[1:]))  # the first call compiled
+class Announcer:
+    """Tells the person who watches what a training costs, once its own iterations have shown it."""
+
+    def __init__(self, training: "Training"):
+        self._training = training
+        self._since: float | None = None
+        self._laps: list[float] = []
+
+    def begin(self) -> None:
+        """What is known before a training begins or goes on; starts its clock."""
+        training, config = self._training, self._training.config
+        begun, say = training.progress.iteration, training.console.say
+        if begun:
+            say(f"continuing {training.directory.path} at frame {training.frame:,}")
+        if changes := training.directory.version_changes() if begun else []:
+            say(f"note: other versions than at the start, so results may differ: {', '.join(changes)}")
+        if config.iterations <= config.warmup_iterations and not begun:
+            say(
+                f"note: the warm-up of {config.warmup:,} frames covers the whole run, so nothing is learned; "
+                "lower --warmup or raise --steps"
+            )
+        training.console.restart_clock(training.frame)
+
+    def learned(self) -> None:
+        """Another iteration with updates is over. The first of them starts the clock anew: it may have compiled."""
+        if len(self._laps) == LAPS:
+            return
+        training = self._training
+        if self._since is None:
+            jax.block_until_ready(training.flat.leaves)
+            training.console.restart_clock(training.frame)
+        else:
+            self._laps.append(time.perf_counter() - self._since)
+        self._since = time.perf_counter()
+        if len(self._laps) == LAPS:
+            training.console.say(cost_line(training, float(np.median(self._laps))))
 
 
-def announce(training: "Training") -> None:
-    """What is said before a training begins or goes on; starts its clock."""
-    config, begun = training.config, training.progress.iteration
-    say = training.console.say
-    if begun:
-        say(f"continuing {training.directory.path} at frame {training.frame:,}")
-    if changes := training.directory.version_changes() if begun else []:
-        say(f"note: other versions than at the start, so results may differ: {', '.join(changes)}")
-    if config.iterations <= config.warmup_iterations and not begun:
-        say(
-            f"note: the warm-up of {config.warmup:,} frames covers the whole run, so nothing is learned; "
-            "lower --warmup or raise --steps"
-        )
-    elif begun < config.iterations and not training.console.quiet:
-        say(announce_cost(training))
-    training.console.restart_clock(training.frame)
-
-
-def announce_cost(training: "Training") -> str:
-    """How long the rest will take, as far as learning goes."""
+def cost_line(training: "Training", seconds: float) -> str:
+    """How long the rest will take where an iteration takes so many seconds."""
     config = training.config
-    seconds = seconds_per_iteration(training)
-    learning = config.iterations - max(training.progress.iteration, config.warmup_iterations)
+    learning = config.iterations - training.progress.iteration
     critic, actor = config.agent.critic_steps * config.agent.cycles, config.agent.cycles
     device = jax.devices()[0]
     seeds = f" for {config.seeds} seeds" if config.seeds > 1 else ""
@@ -89,7 +95,8 @@ def announce_cost(training: "Training") -> str:
         f"takes {1000 * seconds:.3g} ms on {device.device_kind}: "
         f"about {duration(seconds * learning)} of learning to the end"
     )
-    return line + (_cheaper(config, training.vector.spec) if seconds * learning > LONG else "")
+    quiet = training.console.quiet
+    return line + (_cheaper(config, training.vector.spec) if seconds * learning > LONG and not quiet else "")
 
 
 def _cheaper(config: TrainConfig, spec: EnvSpec) -> str:

@@ -8,23 +8,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 import numpy as np
 
+from fcritic.randomness import apart
+
 Tree = TypeVar("Tree")
 
 
 def stack(make: Callable[[PRNGKeyArray], Tree], count: int, key: PRNGKeyArray) -> Tree:
     """`count` members, each made from its own key, along a new leading axis."""
-    return stack_all([make(member_key) for member_key in jax.random.split(key, count)])
+    return stack_all([make(member_key) for member_key in apart(key, count)])
 
 
 def stack_all(members: list[Tree]) -> Tree:
     """Members along a new leading axis. Real arrays are joined on the host, where nothing is compiled."""
+    if any(map(_needs_jax, jax.tree.leaves(members[0]))):
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    join = lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves])
+    return jax.device_put(jax.tree.map(join, *members))
 
-    def join(*leaves: Array) -> Array:
-        if isinstance(leaves[0], jax.core.Tracer) or jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
-            return jnp.stack(leaves)
-        return jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves]))
 
-    return jax.tree.map(join, *members)
+def _needs_jax(leaf: Array) -> bool:
+    return isinstance(leaf, jax.core.Tracer) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def member(tree: Tree, index: int | Int[Array, "..."]) -> Tree:

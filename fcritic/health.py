@@ -11,8 +11,8 @@ import numpy as np
 from fcritic.config import TrainConfig
 from fcritic.disk import require_memory
 from fcritic.errors import Diverged
-from fcritic.learning import TrainState
 from fcritic.replay import width_of
+from fcritic.train_state import TrainState
 from fcritic.types import EnvSpec, Metrics
 
 
@@ -44,6 +44,18 @@ def require_sane_metrics(means: Metrics, state: TrainState, spec: EnvSpec, confi
     if sick.size:
         what = f"its mean value {values[sick[0]]:.3g} is beyond {limits[sick[0]]:.3g} (--value-limit)"
         raise diverged(config, sick[0], frame, what)
+
+
+def sane_actions(
+    actions: Float[Array | np.ndarray, "seeds envs act"], config: TrainConfig, frame: int
+) -> Float[np.ndarray, "seeds envs act"]:
+    """The actions on the host; raises `Diverged` if a seed has some that are no numbers."""
+    actions = np.asarray(actions)
+    finite = np.isfinite(actions)
+    if not finite.all():
+        sick = np.flatnonzero(~finite.all(axis=(1, 2)))
+        raise diverged(config, sick[0], frame, "its actions are no numbers")
+    return actions
 
 
 def diverged(config: TrainConfig, seed_index: int, frame: int, what: str) -> Diverged:

@@ -18,63 +18,12 @@ import numpy as np
 from fcritic import ensembles, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.backend import small_operations_on_the_host
-from fcritic.networks.fused_blocks import SEEDS
+from fcritic.networks.initial import zeros
 from fcritic.networks.precision import on_gpu
-from fcritic.packed import pack_stack, unpack_stack
-from fcritic.replay import Normalizer, Replay
-from fcritic.types import EnvSpec, Metrics, Transition
-
-
-class TrainState(eqx.Module):
-    """Everything that training changes on the device; leading axis `seeds`."""
-
-    agent: Any
-    normalizer: Normalizer
-    replay: Replay
-    keys: UInt32[Array, "2"]
-    """One random stream per seed, as bare key data. Iteration t uses fold_in(key, t): no position is needed."""
-    tally: tuple[Metrics, Metrics]
-    """Sums of the critic updates' and of the actor updates' metrics since they were last read."""
-    tallied: Int[Array, "2"]
-    """How many critic and how many actor updates these are."""
-
-
-class Acting(eqx.Module):
-    """The little that acting needs of the state: handing over less makes the call shorter."""
-
-    policy: Any
-    normalizer: Normalizer
-    keys: UInt32[Array, "2"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Flat:
-    """A `TrainState` as a tuple of arrays: what the loop carries from iteration to iteration.
-
-    JAX takes a tuple apart by itself. For a tree of modules it calls Python for every node, at each call and
-    return, and small agents on fast devices would wait for that.
-    """
-
-    leaves: tuple[Array, ...]
-    structure: Any
-    acting: tuple[int, ...]
-    """Places of the leaves of `Acting`."""
-    acting_structure: Any
-    ring: tuple[int, int]
-    """Places of the replay's rows and of its cursor."""
-    packed: bool
-    """Whether networks are vectors."""
-
-    @property
-    def carried(self) -> TrainState:
-        """The state as it is carried; to look at numbers, whatever their names."""
-        return jax.tree.unflatten(self.structure, self.leaves)
-
-    @property
-    def tree(self) -> TrainState:
-        """The state itself."""
-        state = self.carried
-        return eqx.tree_at(lambda s: s.agent, state, unpack_stack(state.agent)) if self.packed else state
+from fcritic.packed import pack_stack
+from fcritic.replay import Normalizer
+from fcritic.train_state import Acting, Flat, TrainState, over_seeds
+from fcritic.types import EnvSpec, Transition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,21 +41,30 @@ class Learning:
 
     def start(self, seeds: list[int]) -> TrainState:
         """A state for these seed numbers; a seed is the same whatever others run beside it."""
-        keys = [jax.random.split(randomness.stream(seed)) for seed in seeds]
+        keys = [randomness.apart(randomness.stream(seed)) for seed in seeds]
         with small_operations_on_the_host():
             agents = [self.agent.init(self.spec, init_key) for init_key, _ in keys]
-        agent = ensembles.stack_all(agents)
-        normalizer = ensembles.stack_all([Normalizer.identity(self.spec.obs_dim) for _ in seeds])
-        ring = replay.empty(self.spec, self.envs, self.capacity)
-        rows = jnp.zeros((len(seeds), *ring.rows.shape))
-        streams = jnp.stack([jax.random.key_data(stream_key) for _, stream_key in keys])
+            normalizer = Normalizer.identity(self.spec.obs_dim)
+            streams = [jax.random.key_data(stream_key) for _, stream_key in keys]
         reported = (self.agent.critic_metrics, self.agent.actor_metrics)
-        tally = tuple({name: jnp.zeros(len(seeds)) for name in names} for names in reported)
-        return TrainState(agent, normalizer, Replay(rows, ring.written), streams, tally, jnp.zeros(2, jnp.int32))
+        tally = tuple({name: zeros(len(seeds)) for name in names} for names in reported)
+        return TrainState(
+            ensembles.stack_all(agents),
+            ensembles.stack_all([normalizer] * len(seeds)),
+            replay.empty(self.spec, self.envs, self.capacity, len(seeds)),
+            ensembles.stack_all(streams),
+            tally,
+            jax.device_put(np.zeros(2, np.int32)),
+        )
 
     def begin(self, state: TrainState) -> Any:
-        """Memories for all environments, to be redrawn where an episode begins."""
-        return _begin(self, state.keys)
+        """Placeholders for what environments remember: in the first iteration all are fresh and redrawn."""
+        like = jax.eval_shape(partial(_remember, self), _per_env(self, len(state.keys), 2, kind=np.uint32))
+        return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), like)
+
+    def remember(self, keys: UInt32[np.ndarray, "seeds envs 2"]) -> Any:
+        """What the environments remember of episodes that began with these keys."""
+        return _remember(self, keys)
 
     def flat(self, state: TrainState) -> Flat:
         """The state for `act`, `store` and `learn`; on a GPU with networks as vectors where the agent says so."""
@@ -120,17 +78,21 @@ class Learning:
         ring = (place[id(state.replay.rows)], place[id(state.replay.written)])
         return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring, packed)
 
-    def act(self, state: Flat, memory, obs, fresh, iteration: int, uniform: bool):
+    def act(self, state: Flat, memory, obs, fresh, iteration: int):
         """Actions for all environments and their memories after them."""
         leaves = tuple(state.leaves[place] for place in state.acting)
-        return _act(self, state.acting_structure, leaves, memory, obs, fresh, np.uint32(iteration), uniform)
+        return _act(self, state.acting_structure, leaves, memory, obs, fresh, np.uint32(iteration))
 
     def store(self, state: Flat, transition: Transition) -> Flat:
         """Adds one step of every environment to the replay without learning."""
+        return self.store_block(state, replay.pack(transition)[:, None], 1)
+
+    def store_block(self, state: Flat, block: Float[np.ndarray, "seeds steps envs width"], used: int) -> Flat:
+        """Adds the first `used` steps of a block to the replay, which must have room for all of the block."""
         rows, written = (state.leaves[place] for place in state.ring)
         leaves = list(state.leaves)
         # Only the ring goes in and out: with all other arrays too the call took several times as long.
-        for place, leaf in zip(state.ring, _store(rows, written, replay.pack(transition)), strict=True):
+        for place, leaf in zip(state.ring, _store(rows, written, block, np.int32(used)), strict=True):
             leaves[place] = leaf
         return dataclasses.replace(state, leaves=tuple(leaves))
 
@@ -141,30 +103,32 @@ class Learning:
         leaves = _learn(self, state.structure, due, state.leaves, row, np.uint32(iteration))
         return dataclasses.replace(state, leaves=leaves)
 
-    def lowered(self, state: Flat, transition: Transition, iteration: int) -> jax.stages.Lowered:
-        """The program that `learn` runs in this iteration, to be compiled and timed by itself."""
-        row, due = replay.pack(transition), self.agent.actor_due(iteration)
-        return _learn.lower(self, state.structure, due, state.leaves, row, np.uint32(iteration))
+    def lowered_acting(self, state: Flat) -> tuple[jax.stages.Lowered, ...]:
+        """The programs of `remember` and `act`, as `lowered` is that of `learn`."""
+        each = partial(_per_env, self, state.leaves[state.ring[0]].shape[0])
+        remember = _remember.lower(self, each(2, kind=np.uint32))
+        leaves = tuple(state.leaves[place] for place in state.acting)
+        seen = (each(self.spec.obs_dim, kind=np.float32), each(kind=np.bool_), jax.ShapeDtypeStruct((), np.uint32))
+        return remember, _act.lower(self, state.acting_structure, leaves, remember.out_info, *seen)
+
+    def lowered(self, state: Flat, iteration: int) -> jax.stages.Lowered:
+        """The program that `learn` runs in this iteration, to be compiled by itself; a state of shapes will do."""
+        seeds, _, *row = state.leaves[state.ring[0]].shape
+        shapes = (jax.ShapeDtypeStruct((seeds, *row), np.float32), jax.ShapeDtypeStruct((), np.uint32))
+        return _learn.lower(self, state.structure, self.agent.actor_due(iteration), state.leaves, *shapes)
 
 
-SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
-"""Where a `TrainState` has its seeds: ring cursor and tally count are common to all."""
-
-
-def over_seeds(function):
-    """vmap over the seeds of a `TrainState`, which the function changes."""
-    mapped = partial(vmap, function, out_axes=SEED_AXES, axis_name=SEEDS)
-    return lambda state, *rest: mapped(in_axes=(SEED_AXES, *[0] * len(rest)))(state, *rest)
+def _per_env(learning: Learning, seeds: int, *rest: int, kind: type) -> jax.ShapeDtypeStruct:
+    """The shape of what all environments have."""
+    return jax.ShapeDtypeStruct((seeds, learning.envs, *rest), kind)
 
 
 @partial(jax.jit, static_argnums=0)
-def _begin(learning: Learning, keys: UInt32[Array, "seeds 2"]) -> Any:
-    """Placeholders of the right shape: every environment is fresh at first, so all are redrawn."""
-    begin = partial(learning.agent.begin_episode, learning.spec)
-    return vmap(lambda key: vmap(begin)(jax.random.split(randomness.wrap(key), learning.envs)))(keys)
+def _remember(learning: Learning, keys: UInt32[Array, "seeds envs 2"]) -> Any:
+    return vmap(vmap(lambda key: learning.agent.begin_episode(learning.spec, randomness.wrap(key))))(keys)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 7))
+@partial(jax.jit, static_argnums=(0, 1))
 def _act(
     learning: Learning,
     structure: Any,
@@ -173,7 +137,6 @@ def _act(
     obs: Float[Array, "seeds envs obs"],
     fresh: Bool[Array, "seeds envs"],
     iteration: UInt32[Array, ""],
-    uniform: bool,
 ) -> tuple[Float[Array, "seeds envs act"], Any]:
     agent = learning.agent
 
@@ -181,8 +144,6 @@ def _act(
         episode_key, act_key = jax.random.split(key)
         begun = agent.begin_episode(learning.spec, episode_key)
         memory = jax.tree.map(partial(jnp.where, fresh), begun, memory)
-        if uniform:
-            return jax.random.uniform(act_key, (learning.spec.act_dim,), minval=-1.0), memory
         obs = acting.normalizer(obs) if learning.normalize else obs
         return agent.act(acting.policy, memory, obs, act_key)
 
@@ -195,10 +156,15 @@ def _act(
 
 @partial(jax.jit, donate_argnums=(0, 1))
 def _store(
-    rows: Float[Array, "seeds capacity envs width"], written: Int[Array, ""], row: Float[Array, "seeds envs width"]
+    rows: Float[Array, "seeds capacity envs width"],
+    written: Int[Array, ""],
+    block: Float[Array, "seeds steps envs width"],
+    used: Int[Array, ""],
 ) -> tuple[Array, Array]:
-    ring = vmap(replay.add, in_axes=(Replay(0, None), 0), out_axes=Replay(0, None))(Replay(rows, written), row)
-    return ring.rows, ring.written
+    capacity, number = rows.shape[1], jnp.arange(block.shape[1])
+    # What lies beyond the ring is not written: one program serves blocks that are not full, too.
+    place = jnp.where(number < used, (written + number) % capacity, capacity + number)
+    return rows.at[:, place].set(block, mode="drop", unique_indices=True), written + used
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
@@ -231,17 +197,6 @@ def _learn(
         return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + updates)
 
     return tuple(jax.tree.leaves(over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))
-
-
-def mean_metrics(state: TrainState) -> dict[str, np.ndarray]:
-    """The mean of each metric over the updates since the tally was cleared, one entry per seed."""
-    sums, counts = jax.device_get((state.tally, state.tallied))
-    return {
-        name: total / count
-        for kind, count in zip(sums, counts, strict=True)
-        for name, total in kind.items()
-        if count
-    }
 
 
 def _iteration_keys(key: UInt32[Array, "2"], iteration: UInt32[Array, ""]) -> PRNGKeyArray:

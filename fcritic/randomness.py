@@ -24,6 +24,8 @@ _PARITY = 0x1BD11BDA
 
 def stream(seed: int) -> PRNGKeyArray:
     """The key from which everything random of one seed is derived."""
+    if isinstance(seed, int):
+        return wrap(np.array([0, seed], np.uint32))
     return jax.random.key(seed, impl=_IMPLEMENTATION)
 
 
@@ -32,11 +34,31 @@ def wrap(data: UInt32[Array, "2"]) -> PRNGKeyArray:
     return jax.random.wrap_key_data(data, impl=_IMPLEMENTATION)
 
 
+def apart(key: PRNGKeyArray, count: int = 2) -> list[PRNGKeyArray]:
+    """The keys of `jax.random.split`, one by one; to take an array of keys apart, JAX compiles programs."""
+    keys = jax.random.split(key, count)
+    if isinstance(key, jax.core.Tracer):
+        return list(keys)
+    kind, words = jax.random.key_impl(key), np.asarray(jax.random.key_data(keys))
+    return [jax.random.wrap_key_data(each, impl=kind) for each in words]
+
+
+def split_all(keys: UInt32[np.ndarray, "*axes 2"], count: int) -> UInt32[np.ndarray, "*axes count 2"]:
+    """`jax.random.split` of many keys at once, on the host and as bare data."""
+    low = np.arange(count, dtype=np.uint32).reshape((1,) * (keys.ndim - 1) + (count,))
+    return np.stack(threefry(keys, np.zeros_like(low), low), axis=-1)
+
+
 def threefry(
-    key: UInt32[Array, "2"], high: UInt32[Array, "*shape"], low: UInt32[Array, "*shape"]
+    key: UInt32[Array, "*axes 2"], high: UInt32[Array, "*shape"], low: UInt32[Array, "*shape"]
 ) -> tuple[UInt32[Array, "*shape"], UInt32[Array, "*shape"]]:
-    """20 rounds of Threefry-2x32 (Salmon 2011) on a counter of two words, by JAX or by NumPy as the words are."""
-    words = [word.reshape((1,) * high.ndim) for word in (key[:1], key[1:], key[:1] ^ key[1:] ^ np.uint32(_PARITY))]
+    """20 rounds of Threefry-2x32 (Salmon 2011) on counters of two words, by JAX or by NumPy as the words are.
+
+    Leading axes of the key are those of the counters, or 1.
+    """
+    first, second = key[..., :1], key[..., 1:]
+    shape = (*key.shape[:-1], *[1] * (high.ndim - key.ndim + 1))
+    words = [word.reshape(shape) for word in (first, second, first ^ second ^ np.uint32(_PARITY))]
     high, low = high + words[0], low + words[1]
     for block in range(5):
         for turn in _ROTATIONS[block % 2]:

@@ -32,9 +32,9 @@ def width_of(spec: EnvSpec) -> int:
     return 2 * spec.obs_dim + spec.act_dim + 2
 
 
-def empty(spec: EnvSpec, envs: int, capacity: int) -> Replay:
-    """A ring without transitions."""
-    return Replay(jnp.zeros((capacity, envs, width_of(spec))), jnp.zeros((), jnp.int32))
+def empty(spec: EnvSpec, envs: int, capacity: int, *axes: int) -> Replay:
+    """A ring without transitions, or several of them with one cursor, along leading axes of the rows."""
+    return Replay(jnp.zeros((*axes, capacity, envs, width_of(spec))), jax.device_put(np.int32(0)))
 
 
 def pack(transition: Transition) -> Float[np.ndarray, "*axes width"]:
@@ -92,7 +92,8 @@ class Normalizer(eqx.Module):
     @staticmethod
     def identity(obs_dim: int) -> "Normalizer":
         """Changes nothing until its first update."""
-        return Normalizer(jnp.zeros(obs_dim), jnp.ones(obs_dim), jnp.zeros((), jnp.int32))
+        numbers = (np.zeros(obs_dim, np.float32), np.ones(obs_dim, np.float32), np.int32(0))
+        return Normalizer(*map(jax.device_put, numbers))
 
     def update(self, obs: Float[Array, "*axes obs"], recency: float) -> "Normalizer":
         """Moves toward the statistics of a batch."""

@@ -17,9 +17,10 @@ from fcritic.best import Best
 from fcritic.config import TrainConfig
 from fcritic.envs import EnvState, VectorEnv, task_spec
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.learning import Learning, TrainState
+from fcritic.learning import Learning
 from fcritic.replay import Normalizer
 from fcritic.replay import unpack as unpack_rows
+from fcritic.train_state import TrainState
 from fcritic.trees import flatten, unflatten
 from fcritic.types import EnvSpec, Transition
 

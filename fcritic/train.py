@@ -7,17 +7,17 @@ import jax
 import numpy as np
 
 from fcritic import envs
-from fcritic.backend import prepare
+from fcritic.ahead import Ahead
+from fcritic.backend import prepare, wake_device
 from fcritic.behaviour import behaviour
 from fcritic.best import Best
 from fcritic.checkpoints import Checkpoints, require_trainable
 from fcritic.config import TrainConfig
 from fcritic.console import TrainingConsole
-from fcritic.cost import announce
+from fcritic.cost import Announcer
 from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
 from fcritic.evaluate import Evaluator
-from fcritic.health import diverged, require_room, require_sane_metrics, require_sane_parameters
-from fcritic.learning import TrainState, mean_metrics
+from fcritic.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
 from fcritic.saving import (
@@ -31,6 +31,8 @@ from fcritic.saving import (
 )
 from fcritic.stopping import Interrupted, StopSignal
 from fcritic.trackers import require_tracker
+from fcritic.train_state import TrainState, mean_metrics
+from fcritic.warmup import Warmup
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
 FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
@@ -42,10 +44,11 @@ MOST_ROLLBACKS = 3
 
 def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
+    prepare(config.deterministic)
+    wake_device()
     # An unusable task must not leave a directory behind.
     envs.task_units(config.task, config.action_repeat)
     require_tracker(config.log)
-    prepare(config.deterministic)
     require_trainable(config, RunDirectory(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
@@ -71,7 +74,11 @@ class Training:
             self.reporter = Reporter(config, run, self.console)
             for fault in faults:
                 self.reporter.warn(fault)
-            if restarted := self._adopt(snapshot):
+            restarted = self._adopt(snapshot)
+            first = max(self.progress.iteration, config.warmup_iterations)
+            self.ahead = Ahead(self.learning, self.flat, first, config.iterations)
+            self.announcer = Announcer(self)
+            if restarted:
                 self.console.say(f"note: {restarted} environments cannot tell their state and begin a new episode")
         except BaseException:
             self.vector.close()  # its processes would live on
@@ -79,12 +86,14 @@ class Training:
 
     @property
     def state(self) -> TrainState:
-        """Everything on the device, by its names."""
+        """Everything on the device, by its names; what the warm-up has kept back is stored first."""
+        self.flat = self.warmup.stored(self.flat)
         return self.flat.tree
 
     @state.setter
     def state(self, state: TrainState) -> None:
         self.flat = self.learning.flat(state)
+        self.warmup = Warmup(self.learning, np.asarray(state.keys))
 
     @property
     def frame(self) -> int:
@@ -95,7 +104,7 @@ class Training:
         """Iterates to the end, or until a signal asks to stop."""
         try:
             with self.stop, self.console, self.reporter.journal:
-                announce(self)
+                self.announcer.begin()
                 while not self._finished():
                     try:
                         self.advance(self.config.iterations - self.progress.iteration)
@@ -123,46 +132,40 @@ class Training:
 
         Acting comes first in the queue, so its actions do not wait for the update that follows them.
         """
-        iteration, warm = self.progress.iteration, self.progress.iteration < self.config.warmup_iterations
-        vector, learning = self.vector, self.learning
-        actions, self.memory = learning.act(
-            self.flat,
-            self.memory,
-            vector.obs,
-            vector.fresh,
-            iteration,
-            uniform=warm and self.config.warmup_actions == "uniform",
-        )
-        if self.pending is not None:
-            self.flat = (
-                learning.store(self.flat, self.pending)
-                if warm
-                else learning.learn(self.flat, self.pending, iteration)
-            )
-        self.pending, episodes = vector.step(self._finite(np.asarray(actions)))
+        iteration = self.progress.iteration
+        actions = self._act(iteration)
+        if self.pending is not None and iteration < self.config.warmup_iterations:
+            self.flat = self.warmup.keep(self.flat, self.pending)
+        elif self.pending is not None:
+            self.ahead.wait_to_learn(iteration)
+            self.flat = self.learning.learn(self.warmup.stored(self.flat), self.pending, iteration)
+        self.pending, episodes = self.vector.step(sane_actions(actions, self.config, self.frame))
         self.progress.iteration += 1
         self.reporter.rewards(self.frame, self.pending.reward)
         if episodes:
             self.reporter.episodes(self.frame, episodes)
-        self.reporter.faults(self.frame, vector.take_faults())
+        self.reporter.faults(self.frame, self.vector.take_faults())
 
-    def _finite(self, actions: np.ndarray) -> np.ndarray:
-        """The actions, unless a seed has diverged."""
-        finite = np.isfinite(actions)
-        if not finite.all():
-            sick = np.flatnonzero(~finite.all(axis=(1, 2)))
-            raise diverged(self.config, sick[0], self.frame, "its actions are no numbers")
+    def _act(self, iteration: int) -> np.ndarray | jax.Array:
+        """Actions for all environments, by chance or by the policy; who plays an episode is drawn at its start."""
+        vector, learns_at = self.vector, self.config.warmup_iterations
+        by_chance = self.config.warmup_actions == "uniform"
+        if by_chance and iteration < learns_at:
+            return self.warmup.actions(iteration)
+        self.ahead.wait_to_act()
+        if by_chance and iteration == learns_at:
+            self.memory = self.warmup.memories(iteration - vector.length)
+        actions, self.memory = self.learning.act(self.flat, self.memory, vector.obs, vector.fresh, iteration)
         return actions
 
     def _after_iteration(self) -> None:
         config, iteration = self.config, self.progress.iteration
         last = iteration == config.iterations
         self.console.update(self.frame)
-        if iteration == config.warmup_iterations + 1:
-            jax.block_until_ready(self.flat.leaves)  # compiled by now
-            self.console.restart_clock(self.frame)
-        if iteration > config.warmup_iterations and (last or self._due(config.log_every)):
-            self._write_losses()
+        if iteration > config.warmup_iterations:
+            self.announcer.learned()
+            if last or self._due(config.log_every):
+                self._write_losses()
         if last or self._due(config.eval_every):
             self._evaluate()
         if not last and self._due(config.save_every):

@@ -173,7 +173,7 @@ def test_no_module_imports_itself_through_others():
         ("matplotlib", {"fcritic.plots", "fcritic.theory.pictures"}),
         (
             "mujoco",
-            {"fcritic.envs.dmc", "fcritic.envs.gym", "fcritic.envs.gym_state"}
+            {"fcritic.envs.dmc", "fcritic.envs.frames", "fcritic.envs.gym", "fcritic.envs.gym_state"}
             | {"fcritic.viewers.film", "fcritic.viewers.scene"},
         ),
         ("ray", {"fcritic.experiments.cluster"}),

@@ -13,6 +13,7 @@ from fcritic import replay
 from fcritic.agents.recipes import find_recipe
 from fcritic.learning import Learning
 from fcritic.types import EnvSpec, Transition
+from fcritic.warmup import uniform_actions
 
 SPEC = EnvSpec(obs_dim=3, act_dim=2)
 
@@ -84,10 +85,7 @@ def test_two_iterations_see_different_batches_and_actions(learning):
         weights.append(np.asarray(after.agent.critics.params.head.joint.layers[0].weight))
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[1], weights[2])
-    obs, fresh, memory = np.zeros((1, 2, 3), np.float32), np.zeros((1, 2), bool), learning.begin(state)
-    actions = [
-        np.asarray(learning.act(learning.flat(state), memory, obs, fresh, i, uniform=True)[0]) for i in (0, 0, 1)
-    ]
+    actions = [uniform_actions(np.asarray(state.keys), i, (1, 2, 2))[0] for i in (0, 0, 1)]
     np.testing.assert_array_equal(actions[0], actions[1])
     assert not np.array_equal(actions[1], actions[2])
     assert not np.array_equal(actions[0][0, 0], actions[0][0, 1])  # environments have their own numbers
@@ -99,9 +97,7 @@ def test_memory_is_redrawn_only_where_an_episode_begins(learning):
     obs = np.zeros((1, 2, 3), np.float32)
     seen = set()
     for iteration in range(30):
-        _, after = learning.act(
-            learning.flat(state), memory, obs, np.array([[False, True]]), iteration, uniform=False
-        )
+        _, after = learning.act(learning.flat(state), memory, obs, np.array([[False, True]]), iteration)
         assert int(after[0, 0]) == int(memory[0, 0])
         seen.add(int(after[0, 1]))
     assert seen == {0, 1, 2}
@@ -119,15 +115,13 @@ def test_acting_uses_normalised_observations(learning):
     state = run(learning, [1])
     memory, fresh = learning.begin(state), np.zeros((1, 2), bool)
     obs = jnp.full((1, 2, 3), 0.7)
-    action, memory = learning.act(learning.flat(state), memory, obs, fresh, 0, uniform=False)
+    action, memory = learning.act(learning.flat(state), memory, obs, fresh, 0)
     agent, normalizer = jax.tree.map(lambda leaf: leaf[0], (state.agent, state.normalizer))
     expected = learning.agent.act(agent.actors.params, memory[0, 0], normalizer(obs[0, 0]), jax.random.key(0))[0]
     np.testing.assert_allclose(action[0, 0], expected, rtol=1e-4)
     raw = dataclasses.replace(learning, normalize=False)
     expected = learning.agent.act(agent.actors.params, memory[0, 0], obs[0, 0], jax.random.key(0))[0]
-    np.testing.assert_allclose(
-        raw.act(raw.flat(state), memory, obs, fresh, 0, uniform=False)[0][0, 0], expected, rtol=1e-4
-    )
+    np.testing.assert_allclose(raw.act(raw.flat(state), memory, obs, fresh, 0)[0][0, 0], expected, rtol=1e-4)
 
 
 def test_the_update_is_compiled_once(learning):

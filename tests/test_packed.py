@@ -56,7 +56,7 @@ def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch, change
         state, memory = learning.flat(begun), learning.begin(begun)
         for number, step in enumerate(steps):
             state = learning.learn(state, step, number)
-        action, _ = learning.act(state, memory, steps[0].obs, np.zeros((2, 2), bool), 9, uniform=False)
+        action, _ = learning.act(state, memory, steps[0].obs, np.zeros((2, 2), bool), 9)
         found[packs] = (state.tree, action, len(state.leaves))
     assert found[True][2] < found[False][2] / 3
     assert jax.tree.structure(found[True][0]) == jax.tree.structure(found[False][0])

@@ -33,10 +33,13 @@ class Learner(eqx.Module):
     def start(params: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """Parameters that have not been trained yet; the state of every optimiser here begins with zeros.
 
-        They are made on the host: `optimiser.init` itself would compile a program for each shape of a parameter.
+        They are made on the host: `optimiser.init` itself would compile a program for each shape of a parameter. It
+        is asked once, with an empty array for the parameters: where that comes back, they have their moments.
         """
-        zeros = lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype))
-        return Learner(params, jax.tree.map(zeros, jax.eval_shape(optimiser.init, params)))
+        zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype)
+        form = jax.eval_shape(optimiser.init, np.zeros(0, np.float32))
+        moments = lambda leaf: jax.tree.map(zeros, params) if leaf.shape == (0,) else zeros(leaf)
+        return Learner(params, jax.device_put(jax.tree.map(moments, form)))
 
     def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """One step of the optimiser, downhill."""

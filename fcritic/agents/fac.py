@@ -28,6 +28,7 @@ from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision
 from fcritic.networks.priors import Prior
 from fcritic.packed import unpack
+from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 ActorStates = Literal["current", "both"]
@@ -105,7 +106,7 @@ class FAC(AbstractAgent[FACState]):
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> FACState:
         """Actors, critics and targets (lines 1-3)."""
-        actor_key, encoder_key, head_key = jax.random.split(key, 3)
+        actor_key, encoder_key, head_key = apart(key, 3)
         policies = ensembles.stack(
             lambda k: DeterministicPolicy(
                 spec.obs_dim,

@@ -15,6 +15,7 @@ from fcritic.agents.critic_ensemble import CriticEnsembleAgent, for_actor, value
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
 from fcritic.networks.policies import GaussianPolicy
+from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 
@@ -59,7 +60,7 @@ class SAC(CriticEnsembleAgent[SACState]):
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> SACState:
         """Actor, critics, targets and temperature."""
-        actor_key, critic_key = jax.random.split(key)
+        actor_key, critic_key = apart(key)
         policy = GaussianPolicy(
             spec.obs_dim, self.actor_hidden, spec.act_dim, key=actor_key, log_std_range=self.log_std_range
         )

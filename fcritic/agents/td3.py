@@ -13,6 +13,7 @@ from fcritic.agents.critic_ensemble import CriticEnsembleAgent, for_actor, value
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
 from fcritic.networks.policies import DeterministicPolicy
+from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 
@@ -56,7 +57,7 @@ class TD3(CriticEnsembleAgent[TD3State]):
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> TD3State:
         """Actor, critics, and a target of each."""
-        actor_key, critic_key = jax.random.split(key)
+        actor_key, critic_key = apart(key)
         policy = DeterministicPolicy(
             spec.obs_dim, self.actor_hidden, spec.act_dim, key=actor_key, last_scale=self.actor_last_scale
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fcritic.backend import prepare
+from fcritic.backend import prepare, wake_device
 from fcritic.config import TrainConfig
 from fcritic.errors import require_at_least
 from fcritic.runs import RunDirectory
@@ -51,6 +51,7 @@ def measure(options: LoopOptions, say=lambda line: None) -> dict[str, Any]:
     """Times of the loop and of its parts; evaluation and checkpoints are put off."""
     began = time.perf_counter()
     prepare()
+    wake_device()
     # Whatever options the training has under the same name are passed on.
     shared = {field.name for field in dataclasses.fields(TrainConfig)} & vars(options).keys() - {"recipe"}
     settings = {name: getattr(options, name) for name in shared}

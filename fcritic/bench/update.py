@@ -21,10 +21,10 @@ from fcritic.config import TrainConfig
 from fcritic.cost import flops_per_iteration
 from fcritic.envs import task_spec
 from fcritic.errors import require_at_least
-from fcritic.learning import TrainState
 from fcritic.networks.precision import Precision, on_gpu
 from fcritic.replay import Replay, pack
 from fcritic.saving import learning_of
+from fcritic.train_state import TrainState
 from fcritic.types import EnvSpec, Transition
 
 UNIT = "sac"
@@ -91,7 +91,7 @@ class Turns:
         """Makes the programs of the iterations, which differ where the actor is not updated in each."""
         start = time.perf_counter()
         iterations = range(self.agent.actor_delay)
-        self._lowered = [self._learning.lowered(self._flat, self._step, number) for number in iterations]
+        self._lowered = [self._learning.lowered(self._flat, number) for number in iterations]
         self.trace_seconds = time.perf_counter() - start
 
     def compile(self) -> float:

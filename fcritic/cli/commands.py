@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from fcritic.agents.recipes import RECIPES
-from fcritic.backend import prepare
+from fcritic.backend import prepare, wake_device
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
@@ -68,6 +68,8 @@ def _program() -> str:
 
 
 def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
+    prepare(config.deterministic)
+    wake_device()  # before what follows, which takes most of a second to import
     from fcritic import results
     from fcritic.runs import RunDirectory
     from fcritic.stopping import Interrupted

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.frames import Frames
+from fcritic.envs.models import compiled_once
 from fcritic.envs.units import ActionRange, Units
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
@@ -61,9 +63,11 @@ class DMCEnv(AbstractEnv):
     def _build(self, seed: int) -> None:
         self._seed = seed
         self._rng = np.random.RandomState(seed)
-        with _quiet_absl():  # models with deprecated attributes warn at each construction
-            self._env = _suite().load(self._domain, self._task, task_kwargs={"random": self._rng})
+        suite = _suite()
+        with compiled_once(), _quiet_absl():  # models with deprecated attributes warn at each construction
+            self._env = suite.load(self._domain, self._task, task_kwargs={"random": self._rng})
         self._env._step_limit = min(self._env._step_limit, FRAME_LIMIT)
+        self._frames = Frames(self._env)
         self._rng_before_reset = self._rng.get_state()
 
     def reset(self) -> np.ndarray:
@@ -89,12 +93,13 @@ class DMCEnv(AbstractEnv):
         control += self._centre
         reward, discount = 0.0, 1.0
         for _ in range(self._action_repeat):
-            frame = self._env.step(control)
-            reward += frame.reward
-            discount *= frame.discount
-            if frame.last():
+            frame_reward, end = self._frames.step(control)
+            reward += frame_reward
+            if end is not None:
+                discount = end
                 break
-        return Step(_flat(frame.observation), float(reward), float(discount), frame.last())
+        observation = self._env.task.get_observation(self._env.physics)
+        return Step(_flat(observation), float(reward), float(discount), end is not None)
 
     def state(self) -> EnvState:
         """The physics, both random states and the place in the episode; always exact.

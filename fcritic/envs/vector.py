@@ -58,6 +58,11 @@ class VectorEnv:
         """Steps taken by each environment since the run began."""
         return self._keeper.steps
 
+    @property
+    def length(self) -> np.ndarray:
+        """Steps into the present episode of each environment."""
+        return self._keeper.length
+
     def restart(self, seeds: Sequence[Sequence[int]]) -> None:
         """Begins all episodes anew, as if every copy had just been built with its seed."""
         self._keeper.restart(seeds)

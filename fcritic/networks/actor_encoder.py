@@ -16,11 +16,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks import fused_blocks
-from fcritic.networks.initial import normal, uniform
+from fcritic.networks.initial import fresh_norm, normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower
 from fcritic.networks.transformer import Activation, Block
+from fcritic.randomness import apart
 
 TokenKind = Literal["neurons", "probes"]
 ProbeInit = Literal["normal", "uniform"]
@@ -119,7 +120,7 @@ class ActorEncoder(eqx.Module):
     config: EncoderConfig = eqx.field(static=True)
 
     def __init__(self, config: EncoderConfig, obs_dim: int, layer_widths: Sequence[int], *, key: PRNGKeyArray):
-        probe_key, project_key, place_key, summary_key, block_key, read_key = jax.random.split(key, 6)
+        probe_key, project_key, place_key, summary_key, block_key, read_key = apart(key, 6)
         self.config = config
         draw = normal if config.probe_init == "normal" else uniform
         self.probes = draw(probe_key, (config.probes, obs_dim), config.probe_scale)
@@ -129,10 +130,10 @@ class ActorEncoder(eqx.Module):
         self.project = Linear(token_width, config.width, key=project_key)
         self.places = self._init_places(layer_widths, place_key)
         self.summary = normal(summary_key, (config.width,), 0.1) if config.pooling == "summary" else None
-        block_keys = jax.random.split(block_key, config.depth)
+        block_keys = apart(block_key, config.depth)
         style = {"activation": config.activation, "norm_first": config.norm_first}
         self.blocks = tuple(Block(config.width, config.heads, key=k, **style) for k in block_keys)
-        self.norm = eqx.nn.LayerNorm(config.width)
+        self.norm = fresh_norm(config.width)
         self.read = Linear(config.width, config.code, key=read_key)
 
     def _init_places(self, layer_widths: Sequence[int], key: PRNGKeyArray) -> tuple[Float[Array, "_ width"], ...]:
@@ -142,7 +143,7 @@ class ActorEncoder(eqx.Module):
             return ()
         action = len(layer_widths) - 1
         rows = [layer_widths[i] if i % len(layer_widths) == action else 1 for i in config.layers]
-        keys = jax.random.split(key, len(rows))
+        keys = apart(key, len(rows))
         return tuple(normal(k, (n, config.width), 0.1) for n, k in zip(rows, keys, strict=True))
 
     def __call__(self, policy: Policy) -> Float[Array, " code"]:

@@ -12,6 +12,7 @@ from fcritic.networks.actor_encoder import ActorEncoder
 from fcritic.networks.mlp import MLP
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower
+from fcritic.randomness import apart
 
 
 class BlindEncoder(eqx.Module):
@@ -45,7 +46,7 @@ class ValueHead(eqx.Module):
         key: PRNGKeyArray,
         last_scale: float = 0.003,
     ):
-        state_action_key, joint_key = jax.random.split(key)
+        state_action_key, joint_key = apart(key)
         self.state_action = MLP(
             obs_dim + act_dim,
             state_action_hidden,

@@ -5,6 +5,9 @@ minute to compile before anything could be trained. NumPy draws the same distrib
 handed over as they are: every operation of JAX would be compiled, once for each shape.
 """
 
+import functools
+
+import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 import numpy as np
@@ -27,6 +30,16 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], scale: float) -> Float[Arr
 def zeros(*shape: int) -> Float[Array, "..."]:
     """Zeros."""
     return _on_device(np.zeros(shape))
+
+
+def fresh_norm(width: int) -> eqx.nn.LayerNorm:
+    """A layer norm as Equinox begins it, which itself would compile programs that make ones and zeros."""
+    return jax.tree.unflatten(_norm_structure(width), [_on_device(np.ones(width)), zeros(width)])
+
+
+@functools.cache
+def _norm_structure(width: int) -> jax.tree_util.PyTreeDef:
+    return jax.tree.structure(eqx.filter_eval_shape(eqx.nn.LayerNorm, width))
 
 
 def _on_device(values: np.ndarray) -> Float[Array, "..."]:

@@ -10,7 +10,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fcritic.networks.initial import uniform, zeros
+from fcritic.networks.initial import fresh_norm, uniform, zeros
+from fcritic.randomness import apart
 
 
 @jax.custom_vjp
@@ -82,7 +83,7 @@ class MLP(eqx.Module):
     ):
         """`norm_output` normalises the last layer too, which never has a ReLU."""
         widths = (in_width, *hidden, out_width)
-        keys = jax.random.split(key, len(widths) - 1)
+        keys = apart(key, len(widths) - 1)
         scales = (None,) * len(hidden) + (last_scale,)
         self.layers = tuple(
             Linear(a, b, key=k, scale=scale)
@@ -90,7 +91,7 @@ class MLP(eqx.Module):
         )
         normed = (layer_norm,) * len(hidden) + (norm_output,)
         self.norms = tuple(
-            eqx.nn.LayerNorm(width) if norm else None for width, norm in zip(widths[1:], normed, strict=True)
+            fresh_norm(width) if norm else None for width, norm in zip(widths[1:], normed, strict=True)
         )
 
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " out"]:

@@ -8,8 +8,10 @@ from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from fcritic.networks.initial import fresh_norm
 from fcritic.networks.mlp import Linear
 from fcritic.networks.precision import bits_must_repeat, on_gpu
+from fcritic.randomness import apart
 
 Activation = Literal["relu", "gelu"]
 
@@ -43,10 +45,10 @@ class Block(eqx.Module):
     ):
         if width % heads:
             raise ValueError(f"a width of {width} cannot be split over {heads} heads")
-        keys = jax.random.split(key, 6)
-        self.attention_norm = eqx.nn.LayerNorm(width)
+        keys = apart(key, 6)
+        self.attention_norm = fresh_norm(width)
         self.query, self.key, self.value, self.output = (Linear(width, width, key=k) for k in keys[:4])
-        self.feed_norm = eqx.nn.LayerNorm(width)
+        self.feed_norm = fresh_norm(width)
         self.expand = Linear(width, 4 * width, key=keys[4])
         self.contract = Linear(4 * width, width, key=keys[5])
         self.heads, self.activation, self.norm_first = heads, activation, norm_first

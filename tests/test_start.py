@@ -1,0 +1,392 @@
+"""How a training begins: what is prepared beside the warm-up changes nothing but the time that it takes."""
+
+from contextlib import contextmanager
+import dataclasses
+import logging
+import os
+import subprocess
+import sys
+import threading
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from fcritic import envs, randomness, replay, warmup
+from fcritic import train as loop
+from fcritic.agents.recipes import find_recipe
+from fcritic.config import TrainConfig
+from fcritic.cost import LAPS
+from fcritic.envs.dmc import FRAME_LIMIT, _suite, dmc_tasks
+from fcritic.fingerprint import fingerprint
+from fcritic.learning import Learning
+from fcritic.networks.initial import fresh_norm
+from fcritic.runs import RunDirectory
+from fcritic.stopping import Interrupted
+from fcritic.train import Training, train
+from fcritic.types import EnvSpec, Transition
+
+SPEC = EnvSpec(obs_dim=3, act_dim=2)
+
+
+@pytest.fixture
+def config(tiny) -> TrainConfig:
+    """A warm-up of 45 iterations in which episodes of 25 steps end, with an evaluation and a checkpoint in it."""
+    often = {"eval_every": 3000, "log_every": 400, "save_every": 1600}
+    where = {"task": "acrobot-swingup", "action_repeat": 40, "envs": 2, "seeds": 2, "seed": 3}
+    return TrainConfig(tiny, **where, steps=4800, warmup=3600, replay=40, **often)
+
+
+@pytest.fixture
+def delayed() -> TrainConfig:
+    """An agent whose iterations take turns between two programs."""
+    agent = dataclasses.replace(find_recipe("td3"), actor_hidden=(8,), critic_hidden=(9,), batch_size=5)
+    assert agent.actor_delay == 2
+    return TrainConfig(agent, task="probe-delay", steps=24, warmup=15, replay=40, eval_every=1000, save_every=1000)
+
+
+@contextmanager
+def training_of(config, path):
+    with RunDirectory.create_or_open(path, config.to_json(), "test") as run:
+        training = Training(config, run, quiet=True)
+        try:
+            yield training
+        finally:
+            training.close()
+
+
+class Never:
+    """Nothing is compiled ahead."""
+
+    def __init__(self, *_):
+        pass
+
+    def wait_to_act(self):
+        pass
+
+    def wait_to_learn(self, iteration):
+        pass
+
+
+@contextmanager
+def compiled_by_thread():
+    """The programs that JAX compiles or finds in its cache, by the name of the thread."""
+    found: dict[str, list[str]] = {}
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            words = record.getMessage().split()
+            if words[0] == "Compiling":
+                found.setdefault(record.threadName, []).append(words[1])
+
+    logger, listener = logging.getLogger("jax._src.interpreters.pxla"), Listener()
+    before = jax.config.jax_log_compiles, logger.propagate
+    logger.addHandler(listener)
+    jax.config.update("jax_log_compiles", True)
+    logger.propagate = False
+    try:
+        yield found
+    finally:
+        logger.removeHandler(listener)
+        jax.config.update("jax_log_compiles", before[0])
+        logger.propagate = before[1]
+
+
+# Compiled ahead
+
+
+def test_programs_compiled_ahead_train_as_those_compiled_in_the_loop(config, tmp_path, monkeypatch):
+    ahead = train(config, tmp_path / "ahead", quiet=True)
+    monkeypatch.setattr(loop, "Ahead", Never)
+    jax.clear_caches()
+    within = train(config, tmp_path / "within", quiet=True)
+    assert fingerprint(ahead.path) == fingerprint(within.path)
+
+
+@pytest.mark.parametrize("which", ["config", "delayed"])
+def test_the_loop_itself_compiles_next_to_nothing(which, request, tmp_path):
+    """No program for each shape of a parameter, and none of those for acting and learning."""
+    config = request.getfixturevalue(which)
+    config = dataclasses.replace(config, eval_every=10**6, save_every=10**6, log_every=10**6)
+    jax.clear_caches()
+    with compiled_by_thread() as found, training_of(config, tmp_path / "run") as training:
+        training.advance(config.warmup_iterations + 3)
+        jax.block_until_ready(training.flat.leaves)
+    ahead = sorted(found["compiling ahead"])
+    assert ahead == sorted(["jit(_remember)", "jit(_act)"] + ["jit(_learn)"] * config.agent.actor_delay)
+    main = found[threading.current_thread().name]
+    assert set(main) <= {"jit(convert_element_type)", "jit(broadcast_in_dim)", "jit(_store)"}
+    assert len(main) <= 9  # the ring, a block, and the one actor of TD3 as a stack
+
+
+@pytest.mark.parametrize("method", ["lowered_acting", "lowered"])
+def test_what_goes_wrong_ahead_reaches_whoever_waits(config, tmp_path, monkeypatch, method):
+    def fail(*_):
+        raise MemoryError("no room for the program")
+
+    monkeypatch.setattr(Learning, method, fail)
+    with pytest.raises(MemoryError, match="no room for the program"):
+        train(config, tmp_path / "run", quiet=True)
+    last = RunDirectory(tmp_path / "run").newest_frame()
+    assert 0 < last < config.warmup  # it came when learning was to begin, and what was saved is there
+
+
+def test_nothing_is_compiled_ahead_of_a_run_that_ends_in_its_warm_up(config, tmp_path):
+    with compiled_by_thread() as found:
+        train(dataclasses.replace(config, steps=800), tmp_path / "run", quiet=True)
+    assert "compiling ahead" not in found
+
+
+# Warm-up
+
+
+def test_actions_by_chance_are_those_that_jax_draws_from_the_keys_of_an_iteration():
+    streams = np.array([[0, 3], [7, 2**32 - 1]], np.uint32)
+
+    @jax.jit
+    def drawn(stream, iteration):
+        key = jax.random.fold_in(jax.random.wrap_key_data(stream), iteration)
+        keys = jax.random.split(jax.random.split(key)[0], 3)
+        return jax.vmap(lambda own: jax.random.uniform(jax.random.split(own)[1], (2,), minval=-1.0))(keys)
+
+    actions = warmup.uniform_actions(streams, 1000, (5, 3, 2))
+    assert actions.shape == (5, 2, 3, 2) and actions.dtype == np.float32
+    for number in range(5):
+        for seed in range(2):
+            expected = drawn(streams[seed], np.uint32(1000 + number))
+            np.testing.assert_array_equal(actions[number, seed], expected)
+    many = warmup.uniform_actions(streams, 0, (4000, 3, 2))
+    assert np.abs(many).max() <= 1 and abs(many.mean()) < 0.01 and abs(many.std() - 3**-0.5) < 0.01
+    assert len(np.unique(many)) > 0.99 * many.size
+
+
+def test_where_a_block_begins_does_not_matter(tiny):
+    learning = Learning(tiny, SPEC, envs=2, capacity=20, normalize=True, recency=8.0)
+    streams = np.array([[1, 2]], np.uint32)
+    one, other = warmup.Warmup(learning, streams), warmup.Warmup(learning, streams)
+    for number in (0, 1, 2, 131, 500, 499):  # forwards, over the end of a block, and back
+        np.testing.assert_array_equal(one.actions(number), warmup.Warmup(learning, streams).actions(number))
+    assert not np.array_equal(one.actions(0), other.actions(1))
+
+
+def test_an_episode_remembers_who_was_drawn_when_it_began(tiny):
+    """As if the device had been asked in every iteration."""
+    learning = Learning(tiny, SPEC, envs=2, capacity=20, normalize=True, recency=8.0)
+    state = learning.start([4, 5])
+    begun = np.array([[0, 17], [9, 30]])
+    found = warmup.Warmup(learning, np.asarray(state.keys)).memories(begun)
+    obs, all_fresh = np.zeros((2, 2, 3), np.float32), np.ones((2, 2), bool)
+    for (seed, env), iteration in np.ndenumerate(begun):
+        _, memory = learning.act(learning.flat(state), learning.begin(state), obs, all_fresh, iteration)
+        assert int(found[seed, env]) == int(memory[seed, env])
+
+
+def step_number(number: int) -> Transition:
+    rows = np.random.default_rng(number).normal(size=(2, 2, 10)).astype(np.float32)
+    return Transition(rows[..., :3], rows[..., 3:5], rows[..., 5], rows[..., 6], rows[..., 7:])
+
+
+@pytest.mark.parametrize("capacity", [5, 7, 100])
+@pytest.mark.parametrize("block", [1, 4, 128])
+def test_blocks_fill_the_ring_as_single_steps_do(tiny, monkeypatch, capacity, block):
+    monkeypatch.setattr(warmup, "BLOCK", block)
+    learning = Learning(tiny, SPEC, envs=2, capacity=capacity, normalize=True, recency=8.0)
+    rows, state = (
+        np.zeros((2, capacity, 2, replay.width_of(SPEC)), np.float32),
+        learning.flat(learning.start([1, 2])),
+    )
+    kept = warmup.Warmup(learning, np.asarray(state.tree.keys))
+    for number in range(18):
+        state = kept.keep(state, step_number(number))
+        rows[:, number % capacity] = replay.pack(step_number(number))
+        if number in (2, 3, 11, 17):  # someone looks: what is left is stored, nothing twice
+            state = kept.stored(kept.stored(state))
+            np.testing.assert_array_equal(state.tree.replay.rows, rows)
+            assert int(state.tree.replay.written) == number + 1
+
+
+def test_the_state_of_a_training_in_its_warm_up_holds_all_but_the_pending_step(config, tmp_path):
+    with training_of(config, tmp_path / "run") as training:
+        for number in range(1, 12):
+            training.advance(1)
+            if number % 3 == 0:
+                assert int(training.state.replay.written) == number - 1
+        stored = replay.unpack(training.state.replay.rows[:, :10], training.vector.spec)
+        expected = warmup.uniform_actions(np.asarray(training.state.keys), 0, (10, 2, 1))
+        np.testing.assert_array_equal(np.moveaxis(stored.act, 1, 0), expected)
+
+
+@pytest.mark.parametrize("actions", ["uniform", "policy"])
+def test_a_warm_up_stopped_anywhere_is_the_uninterrupted_one(config, tmp_path, monkeypatch, actions):
+    config = dataclasses.replace(config, warmup_actions=actions)
+    whole = train(config, tmp_path / "whole", quiet=True)
+    monkeypatch.setattr(warmup, "BLOCK", 7)  # other blocks change nothing either
+    for stop in (1, 9, 44, 45, 46):  # 45: the last before learning begins
+        with RunDirectory.create_or_open(tmp_path / "parts", config.to_json(), "test") as run:
+            training = Training(config, run, quiet=True)
+            training.advance(stop - training.progress.iteration)
+            training.stop.number = 15
+            with pytest.raises(Interrupted):
+                training.run()
+    parts = train(config, tmp_path / "parts", quiet=True)
+    assert fingerprint(whole.path) == fingerprint(parts.path)
+
+
+# First parameters
+
+
+def test_keys_taken_apart_are_those_of_a_split():
+    for key in (randomness.stream(3), jax.random.key(3)):
+        expected = jax.random.key_data(jax.random.split(key, 3))
+        apart = randomness.apart(key, 3)
+        assert {jax.random.key_impl(each) for each in apart} == {jax.random.key_impl(key)}
+        np.testing.assert_array_equal(np.stack([jax.random.key_data(each) for each in apart]), expected)
+        traced = jax.jit(lambda own: [jax.random.key_data(each) for each in randomness.apart(own, 3)])(key)
+        np.testing.assert_array_equal(np.stack(traced), expected)
+    keys = np.array([[[1, 2], [3, 4]], [[5, 6], [7, 8]]], np.uint32)
+    wrapped = jax.vmap(
+        jax.vmap(lambda own: jax.random.key_data(jax.random.split(jax.random.wrap_key_data(own), 3)))
+    )
+    np.testing.assert_array_equal(randomness.split_all(keys, 3), wrapped(keys))
+
+
+def test_a_fresh_norm_is_that_of_equinox():
+    ours, theirs = fresh_norm(5), eqx.nn.LayerNorm(5)
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+@pytest.mark.parametrize("recipe", ["fac-small", "sac", "td3"])
+def test_optimisers_begin_as_they_themselves_would(recipe):
+    agent = find_recipe(recipe)
+    state = agent.init(SPEC, randomness.stream(0))
+    pairs = (
+        [(state.actors, agent._actor_optimiser()), (state.critics, agent._critic_optimiser())]
+        if recipe == "fac-small"
+        else [(state.actor, agent.optimiser()), (state.critics, agent.optimiser())]
+    )
+    for learner, optimiser in pairs:
+        expected = optimiser.init(learner.params)
+        assert jax.tree.structure(learner.opt_state) == jax.tree.structure(expected)
+        jax.tree.map(np.testing.assert_array_equal, learner.opt_state, expected)
+
+
+# Environments
+
+
+def reference(task: str, seed: int):
+    domain, name = task.split("-")
+    return _suite().load(domain, name, task_kwargs={"random": np.random.RandomState(seed)})
+
+
+def flat(observation) -> np.ndarray:
+    return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float32)
+
+
+WHOLE = [
+    "cheetah-run",
+    "walker-walk",
+    "acrobot-swingup",
+    "reacher-hard",
+    "fish-swim",
+    "point_mass-hard",
+    "lqr-lqr_2_1",
+]
+"""With one and several substeps, both integrators, models that are changed at each reset, and a task that ends."""
+
+
+@pytest.mark.parametrize("task", WHOLE)
+def test_whole_episodes_are_those_of_dm_control(task):
+    """The second environment is made of a copied model; the first has been played before."""
+    envs.make(task, seed=1).reset()
+    env, other = envs.make(task, seed=7), reference(task, 7)
+    other._step_limit = min(other._step_limit, FRAME_LIMIT)
+    bounds, draw = other.action_spec(), np.random.default_rng(0)
+    for _ in range(2):
+        np.testing.assert_array_equal(env.reset(), flat(other.reset().observation))
+        last = False
+        while not last:
+            act = draw.uniform(-1, 1, bounds.shape).astype(np.float32)
+            step, expected = env.step(act), other.step(env.units.actions.scale(act))
+            np.testing.assert_array_equal(step.obs, flat(expected.observation))
+            assert (step.reward, step.discount) == (expected.reward, expected.discount)
+            last = expected.last()
+            assert step.last is last
+
+
+def test_repeated_frames_add_up_to_those_of_dm_control():
+    env, other = envs.make("hopper-hop", seed=7, action_repeat=3), reference("hopper-hop", 7)
+    env.reset(), other.reset()
+    draw, lasts = np.random.default_rng(0), 0
+    while not lasts:  # 1000 is no multiple of 3
+        act = draw.uniform(-1, 1, 4).astype(np.float32)
+        step, frames = env.step(act), []
+        while len(frames) < 3 and not (frames and frames[-1].last()):
+            frames.append(other.step(act))
+        np.testing.assert_array_equal(step.obs, flat(frames[-1].observation))
+        assert step.reward == sum(frame.reward for frame in frames)
+        lasts += step.last
+        assert step.last is frames[-1].last()
+
+
+def test_no_task_of_the_suite_does_more_in_a_frame_than_is_done_here():
+    from dm_control.suite.base import Task
+
+    for task in dmc_tasks():
+        if task.startswith("dog"):  # the same class for all of them, and seconds to build each
+            continue
+        env = reference(task, 0)
+        assert type(env.task).before_step is Task.before_step, task
+        assert type(env.task).after_step is Task.after_step, task
+        assert env.physics.legacy_step and not env._flat_observation and not env.task.visualize_reward, task
+
+
+def test_an_unstable_simulation_is_refused_as_dm_control_does():
+    from dm_control.rl.control import PhysicsError
+
+    own, plain, messages = envs.make("cheetah-run", seed=0), reference("cheetah-run", 0), []
+    for env, physics in ((own, own._env.physics), (plain, plain.physics)):
+        env.reset()
+        physics.data.qpos[0] = np.nan
+        with pytest.raises(PhysicsError) as caught:
+            env.step(np.zeros(6))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1] and "mjWARN_BADQ" in messages[0]
+
+
+@pytest.mark.parametrize("task", ["cheetah-run", "reacher-hard", "lqr-lqr_2_1"])
+def test_each_environment_has_a_model_of_its_own_like_one_compiled_for_it(task):
+    first, second = envs.make(task, seed=3), envs.make(task, seed=3)
+    models = [env._env.physics.model for env in (first, second)]
+    compiled = reference(task, 3).physics.model
+    assert models[0].to_bytes() == models[1].to_bytes() == compiled.to_bytes()
+    models[0].body_mass[:] = 7.0
+    first.reset()
+    assert models[1].to_bytes() == compiled.to_bytes() == envs.make(task, seed=3)._env.physics.model.to_bytes()
+
+
+# The rest
+
+
+def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
+    with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test") as run:
+        training = Training(config, run)
+        training.advance(config.warmup_iterations + LAPS)
+        before = capsys.readouterr().err
+        training.advance(1)
+        told = capsys.readouterr().err
+        training.advance(3)
+        after = capsys.readouterr().err
+        training.close()
+    assert "of learning to the end" not in before + after
+    assert "one iteration (3 critic + 1 actor updates per 80 frames for 2 seeds) takes" in told
+
+
+def test_a_device_that_cannot_be_woken_is_reported_once_by_who_needs_it():
+    code = "from fcritic.backend import wake_device; wake_device(); import jax; jax.devices()"
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"JAX_PLATFORMS": "abacus"}, capture_output=True, text=True
+    )
+    assert told.returncode == 1
+    assert "abacus" in told.stderr.splitlines()[-1] and "Exception in thread" not in told.stderr
