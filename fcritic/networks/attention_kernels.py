@@ -2,8 +2,8 @@
 
 A program takes a tile of queries of one head through all keys of their sequence. Backward there are two kinds of
 programs, which need not wait for each other: one for the gradients of a tile of queries, one for those of a tile of
-keys and values. Both compute the weights of the softmax again. Nothing is added in an order that depends on time, so
-bits repeat. `fcritic.networks.transformer.attend` is the plain reference.
+keys and values. Both compute the weights of the softmax again. No sum depends on which program is first, so bits
+repeat. `fcritic.networks.transformer.attend` is the plain reference.
 """
 
 from collections.abc import Callable
