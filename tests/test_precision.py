@@ -13,7 +13,7 @@ from fcritic.agents.recipes import find_recipe
 from fcritic.networks import block_kernels, fused_blocks, product
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.networks.precision import bits_must_repeat, lower
+from fcritic.networks.precision import lower
 from fcritic.types import EnvSpec, Transition
 
 SPEC = EnvSpec(5, 3)
@@ -107,20 +107,6 @@ def test_heads_that_do_not_fit_take_the_plain_path(interpreted):
     head = odd.init(SPEC, jax.random.key(0)).critics.params.head.lowered(jnp.dtype("bfloat16"))
     assert not product.fits(head, batch().obs)
     assert jnp.isfinite(one_step(odd)[1]["critic_loss"])
-
-
-@pytest.mark.parametrize(
-    ("flags", "must"),
-    [
-        ("", False),
-        ("--xla_gpu_deterministic_ops=false", False),
-        ("--xla_gpu_deterministic_ops=true", True),
-        ("--xla_dump_to=x --xla_gpu_exclude_nondeterministic_ops=true", True),
-    ],
-)
-def test_attention_knows_whether_bits_must_repeat(monkeypatch, flags, must):
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    assert bits_must_repeat() is must
 
 
 def test_a_sum_over_rows_is_the_same_in_parts():

@@ -32,7 +32,7 @@ Rows = Float[Array, "rows width"]
 
 
 class Feed(NamedTuple):
-    """What follows attention. Vectors: scale, offset, biases of `output`, `contract` and, in four parts, `expand`."""
+    """What follows attention. Vectors: scale, offset, biases of `output`, `contract` and (four parts) `expand`."""
 
     feed_vectors: Float[Array, "8 width"]
     output: Float[Array, "width width"]
@@ -213,7 +213,7 @@ def _affine(standard: Array, vectors: Ref) -> Array:
     return standard * vectors[0, :][None] + vectors[1, :][None]
 
 
-def _named(*parts: NamedTuple | None) -> dict[str, Array]:
+def _named(*parts: Feed | Project | None) -> dict[str, Array]:
     return {name: array for part in parts if part is not None for name, array in part._asdict().items()}
 
 
