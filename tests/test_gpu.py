@@ -1,4 +1,4 @@
-"""The kernels on a real GPU beside plain JAX: `python -m pytest tests/test_gpu.py`, on its own, takes minutes there."""
+"""The kernels on a real GPU beside plain JAX: `python -m pytest tests/test_gpu.py`, by itself."""
 
 import dataclasses
 from functools import partial
