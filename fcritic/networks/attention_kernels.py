@@ -17,13 +17,10 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-TILE = 32
-"""Rows of a tile, forward and backward."""
-CHUNK, BACK_CHUNK = 64, 64
-"""Rows that a program meets at a time."""
-WARPS, STAGES = 4, 3
-BACK_WARPS, BACK_STAGES = 4, 2
-"""Warps of a program, and how many loads ahead it is."""
+TILE, CHUNK, WARPS, STAGES = 32, 32, 4, 2
+"""Rows of a tile, rows that they meet at a time, warps of a program, and how many loads it has under way."""
+BACK_TILE, BACK_CHUNK, BACK_WARPS, BACK_STAGES = 32, 32, 4, 2
+"""The same backward; sequences must be whole tiles."""
 
 Ref = Any
 
@@ -86,7 +83,7 @@ def _forward_kernel(joined: Ref, mixed: Ref, largest: Ref, *, tokens: int) -> No
 def _backward(heads, padded, tokens, keep, interpret, kept, grad):
     joined, mixed, largest = kept
     actors, width = joined.shape[0] // padded, joined.shape[1] // 3
-    tile = min(TILE, keep)
+    tile = min(BACK_TILE, keep)
     of_actor = pl.BlockSpec((keep, width), lambda a, h, t, r: (a, 0))
     step = pl.pallas_call(
         partial(_backward_kernel, tokens=tokens, depth=width // heads),

@@ -20,9 +20,10 @@ from jaxtyping import Array, Float
 
 from fcritic.networks.norm_kernels import standardise, standardise_backward
 
-WARPS, STAGES = 8, 2
-BACK_WARPS, BACK_STAGES = 4, 2
-"""Warps of a program, and how many loads ahead it is."""
+FORWARD = {16: (4, 2), 32: (8, 2), 64: (8, 2)}
+"""Rows of a tile -> warps of a program, and how many loads it has under way."""
+BACKWARD = {16: (16, 4, 2), 32: (32, 4, 2), 64: (64, 8, 2)}
+"""Rows of a tile forward -> rows of one backward, warps and loads."""
 PARTS = 5
 """Parts of a sum over many rows that is the gradient of a weight."""
 
@@ -66,7 +67,7 @@ def _forward(mixed, x, feed, project, interpret, tile):
         outs |= {"out": width, "total": width, "normal": width, "hidden": feed.expand.shape[1]}
     if project is not None:
         outs |= {"seen": width, "joined": project.project.shape[1]}
-    found = _call(_forward_kernel, tiled, _named(feed, project), outs, interpret, tile, (WARPS, STAGES))
+    found = _call(_forward_kernel, tiled, _named(feed, project), outs, interpret, (tile, *FORWARD[tile]))
     out = found.get("out", x)
     return (out, found.get("joined")), (mixed, out, found, feed, project)
 
@@ -115,8 +116,7 @@ def _backward(interpret, tile, kept, grads):
     if feed is not None:
         outs |= {"d_hidden": feed.expand.shape[1], "step": width, "d_mixed": width}
         tiled |= {"total": found["total"], "hidden": found["hidden"]}
-    how = (BACK_WARPS, BACK_STAGES)
-    back = _call(_backward_kernel, tiled, _named(feed, project), outs, interpret, tile, how, sums=True)
+    back = _call(_backward_kernel, tiled, _named(feed, project), outs, interpret, BACKWARD[tile], sums=True)
     sums, above, d_feed, d_project = back["sums"].sum(axis=0), back.get("grad", past), None, None
     if feed is not None:
         pairs = ((mixed, back["step"]), (found["normal"], back["d_hidden"]), (found["hidden"], above))
@@ -218,9 +218,10 @@ def _named(*parts: Feed | Project | None) -> dict[str, Array]:
 
 
 def _call(
-    kernel: Callable, tiled, whole, widths, interpret: bool, tile: int, how: tuple[int, int], sums: bool = False
+    kernel: Callable, tiled, whole, widths, interpret: bool, how: tuple[int, int, int], sums: bool = False
 ) -> dict[str, Array]:
     """Runs a kernel tile by tile, with arrays and outputs by their names; `sums` are 16 more rows for each tile."""
+    tile, warps, stages = how
     rows, names = tiled["x" if "x" in tiled else "past"].shape[0], [*tiled, *whole, *widths]
     of_rows = lambda width: pl.BlockSpec((tile, width), lambda k: (k, 0))
     out_specs = [of_rows(width) for width in widths.values()]
@@ -229,7 +230,6 @@ def _call(
         width, names = next(iter(whole.values())).shape[1], [*names, "sums"]
         out_specs.append(pl.BlockSpec((None, 16, width), lambda k: (k, 0, 0)))
         out_shape.append(jax.ShapeDtypeStruct((rows // tile, 16, width), jnp.float32))
-    warps, stages = how
     outs = pl.pallas_call(
         lambda *refs: kernel(dict(zip(names, refs, strict=True))),
         grid=(rows // tile,),
