@@ -125,22 +125,23 @@ def test_tiles_are_larger_where_there_is_more_to_share_out():
     assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
 
 
-@pytest.mark.parametrize("tile", [32, 64])
-def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile):
-    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows."""
-    blocks = EncoderConfig(probes=8, depth=2, width=32, code=8).build(5, (30, 30, 3), jax.random.key(1)).blocks
-    sequences, along = (jax.random.normal(jax.random.key(i), (6, n, 32)) for i, n in enumerate((71, 1)))
+@pytest.mark.parametrize(("tile", "code"), [(32, 32), (64, 8)])
+def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile, code):
+    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows. Codes as wide as
+    the blocks are read by the kernels too."""
+    encoder = EncoderConfig(probes=8, depth=2, width=32, code=code).build(5, (30, 30, 3), jax.random.key(1))
+    parts = encoder.blocks, encoder.norm, encoder.read
+    sequences = jax.random.normal(jax.random.key(0), (6, 71, 32))
+    along = jax.random.normal(jax.random.key(1), (6, code))
 
-    def gradient(first, dtype):
-        found = lambda parts, rows: first(lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
-        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along[:, 0]).sum(), argnums=(0, 1)))(
-            blocks, sequences
-        )
+    def gradient(codes, dtype):
+        found = lambda parts, rows: codes(*lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
+        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along).sum(), argnums=(0, 1)))(parts, sequences)
 
-    def plain(parts, rows):
-        for block in parts:
+    def plain(blocks, norm, read, rows):
+        for block in blocks:
             rows = jax.vmap(block)(rows)
-        return rows[:, 0]
+        return jax.vmap(lambda token: read(norm(token)))(rows[:, 0])
 
-    found = gradient(lambda *pair: fused_blocks.first_tokens(*pair, tile), "bfloat16")
+    found = gradient(lambda *given: fused_blocks.first_codes(*given, tile), "bfloat16")
     assert distance(found, gradient(plain, "float32")) < 0.05  # plain bfloat16: 0.03

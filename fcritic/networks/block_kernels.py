@@ -42,20 +42,21 @@ class Feed(NamedTuple):
 
 
 class Project(NamedTuple):
-    """What comes before attention. Vectors: scale, offset, three biases; the rest is not used."""
+    """A norm and what is projected from it, as queries, keys and values, side by side in parts of a block's width.
+
+    Vectors: scale, offset, biases of the parts; the rest is not used."""
 
     project_vectors: Float[Array, "8 width"]
     project: Float[Array, "width joined"]
-    """Weights of query, key and value side by side."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def between(
     mixed: Rows | None, x: Rows, feed: Feed | None, project: Project | None, interpret: bool, tile: int
 ) -> tuple[Rows, Float[Array, "rows joined"] | None]:
-    """Rows after the block whose attention gave `mixed`; query, key and value of the next block side by side.
+    """Rows after the block whose attention gave `mixed`, and what the next block, or a reader, projects from them.
 
-    Either may be missing: there is nothing before the first block and nothing after the last.
+    Either may be missing: there is nothing before the first block, and need not be after the last.
     """
     return _forward(mixed, x, feed, project, interpret, tile)[0]
 
@@ -87,7 +88,7 @@ def _forward_kernel(refs: Refs) -> None:
             joined[:, part] = _lower(_dot(seen, weight[:, part]) + vectors[2 + number, :][None])
             return 0
 
-        lax.fori_loop(0, 3, project, 0)
+        lax.fori_loop(0, joined.shape[1] // rows.shape[1], project, 0)
 
 
 def _feed_rows(refs: Refs, x: Array) -> Array:
@@ -133,7 +134,8 @@ def _backward_kernel(refs: Refs) -> None:
         refs["grad"][...] = _lower(grad)
     if "hidden" in refs:
         _back_through_feed(refs, grad)
-    for unused in (*([] if "hidden" in refs else range(8)), *range(13 if "d_joined" in refs else 8, 16)):
+    used = 10 + refs["d_joined"].shape[1] // grad.shape[1] if "d_joined" in refs else 8
+    for unused in (*([] if "hidden" in refs else range(8)), *range(used, 16)):
         sums[unused, :] = jnp.zeros(grad.shape[1])
 
 
@@ -147,7 +149,7 @@ def _back_through_project(refs: Refs, width: int) -> Array:
         sums[10 + number, :] = back.astype(jnp.float32).sum(axis=0)
         return grad + _dot_transposed(back, weight[:, part])
 
-    grad = lax.fori_loop(0, 3, add, jnp.zeros_like(standard))
+    grad = lax.fori_loop(0, d_joined.shape[1] // width, add, jnp.zeros_like(standard))
     sums[8, :] = (grad * standard).sum(axis=0)
     sums[9, :] = grad.sum(axis=0)
     return standardise_backward(grad * vectors[0, :][None], standard, inverse)

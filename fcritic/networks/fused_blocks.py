@@ -3,13 +3,16 @@
 import itertools
 import math
 
+import equinox as eqx
 import jax
+from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks import block_kernels as kernels
 from fcritic.networks.attention_kernels import TILE as ATTENTION_TILE
 from fcritic.networks.attention_kernels import attend
+from fcritic.networks.mlp import Linear
 from fcritic.networks.precision import on_gpu
 from fcritic.networks.transformer import Block
 
@@ -48,24 +51,38 @@ def rows_of_a_tile(shared: bool) -> int:
     return 32 if shared and seeds < 4 else 64
 
 
-def first_tokens(
-    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
-) -> Float[Array, "actors width"]:
-    """The first token of every sequence after all blocks."""
-    return _last_rows(blocks, sequences, FIRST, tile)[:, 0]
+def first_codes(
+    blocks: tuple[Block, ...],
+    norm: eqx.nn.LayerNorm,
+    read: Linear,
+    sequences: Float[Array, "actors tokens width"],
+    tile: int,
+) -> Float[Array, "actors code"]:
+    """The first token of every sequence after all blocks, normalised and read."""
+    width, code = read.weight.shape
+    if code % width or code > 4 * width:
+        rows, _ = _last_rows(blocks, sequences, FIRST, tile)
+        return vmap(lambda token: read(norm(token)))(rows[:, 0])
+    vectors = _stack(norm.weight, norm.bias, *read.bias.reshape(-1, width))
+    return _last_rows(blocks, sequences, FIRST, tile, kernels.Project(vectors, read.weight))[1][:, 0]
 
 
 def all_tokens(
     blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors tokens width"]:
     """Every token of every sequence after all blocks."""
-    return _last_rows(blocks, sequences, None, tile)[:, : sequences.shape[1]]
+    return _last_rows(blocks, sequences, None, tile)[0][:, : sequences.shape[1]]
 
 
 def _last_rows(
-    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], keep: int | None, tile: int
-) -> Float[Array, "actors kept width"]:
-    """The first `keep` rows of each sequence after all blocks, or all with the padding, which no row sees."""
+    blocks: tuple[Block, ...],
+    sequences: Float[Array, "actors tokens width"],
+    keep: int | None,
+    tile: int,
+    reader: kernels.Project | None = None,
+) -> tuple[Float[Array, "actors kept width"], Float[Array, "actors kept code"] | None]:
+    """The first `keep` rows of each sequence after all blocks, or all with the padding, which no row sees; and what
+    is read from them."""
     (actors, tokens, width), padded = sequences.shape, _padded(sequences, tile)
     length = padded.shape[1]
     rows, joined = kernels.between(None, padded.reshape(-1, width), None, _project(blocks[0]), INTERPRET, tile)
@@ -76,8 +93,8 @@ def _last_rows(
     mixed = attend(joined, blocks[-1].heads, length, tokens, keep, INTERPRET)
     kept = rows.reshape(padded.shape)[:, :keep].reshape(-1, width)
     tile = tile if keep == length else FIRST
-    rows, _ = kernels.between(mixed, kept, _feed(blocks[-1]), None, INTERPRET, tile)
-    return rows.reshape(actors, keep, width)
+    rows, read = kernels.between(mixed, kept, _feed(blocks[-1]), reader, INTERPRET, tile)
+    return rows.reshape(actors, keep, width), None if read is None else read.reshape(actors, keep, -1)
 
 
 def _padded(sequences: Float[Array, "actors tokens width"], tile: int) -> Float[Array, "actors padded width"]:
