@@ -65,7 +65,7 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
     return (jnp.mean(error**2), value), gradients
 
 
-def _error(code, state_action, first, weight, second, last, goal, interpret) -> list[Array]:
+def _error(code, state_action, first, weight, second, last, goal, interpret) -> tuple[Array, ...]:
     """First layer, values, gradients at the second layer and its sums: in one kernel, or in two and a product."""
     (actors, width), batch, dtype = code.shape, state_action.shape[0], state_action.dtype
     tile, warps, stages = (JOINT_TILE, JOINT_WARPS, JOINT_STAGES) if JOINT_TILE else (TILE, WARPS, 1)
@@ -81,11 +81,11 @@ def _error(code, state_action, first, weight, second, last, goal, interpret) -> 
     if JOINT_TILE:
         kernel, specs = partial(_joint_kernel, count=count), [*before_specs, _whole(weight), *after_specs]
         found = call(kernel, grid, specs, [of_rows, *out_specs], [rows, *outs])
-        return found(code[:, None], state_action, first, weight, goal, second, last)
+        return tuple(found(code[:, None], state_action, first, weight, goal, second, last))
     hidden = call(_first_kernel, grid, before_specs, of_rows, rows)(code[:, None], state_action, first)
     before = jnp.einsum("abi,io->abo", hidden, weight)
     found = call(partial(_error_kernel, count=count), grid, [of_rows, *after_specs], out_specs, outs)
-    return [hidden, *found(before, goal, second, last)]
+    return hidden, *found(before, goal, second, last)
 
 
 def _first_backward(above, code, state_action, first, interpret) -> tuple[Array, Array, Array]:
