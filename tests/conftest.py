@@ -1,8 +1,10 @@
 """Shapes are checked at run time in the whole package while tests run."""
 
 import os
+import sys
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if not any("test_gpu" in argument for argument in sys.argv):  # alone it may use what there is
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from jaxtyping import install_import_hook
 

@@ -14,9 +14,9 @@ from fcritic import ensembles
 from fcritic.agents.action_noise import draw_noise, with_noise
 from fcritic.agents.base import AbstractAgent, Learner
 from fcritic.agents.fac_limits import require_sensible
+from fcritic.agents.fac_start import begin_actors, begin_critics, begin_priors
 from fcritic.agents.fac_state import FACState, Policies
 from fcritic.agents.facts import cheaper_than, parts_of, table_of
-from fcritic.agents.functional_critics import begin_critics, begin_priors
 from fcritic.agents.losses import actions, functional_critic_loss, own_values
 from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
@@ -107,18 +107,7 @@ class FAC(AbstractAgent[FACState]):
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> FACState:
         """Actors, critics and targets (lines 1-3)."""
         actor_key, encoder_key, head_key = apart(key, 3)
-        policies = ensembles.stack(
-            lambda k: DeterministicPolicy(
-                spec.obs_dim,
-                self.actor_hidden,
-                spec.act_dim,
-                key=k,
-                last_scale=self.actor_last_scale,
-                reach=self.actor_reach,
-            ),
-            self.members,
-            actor_key,
-        )
+        policies = begin_actors(self, spec, actor_key)
         critics = begin_critics(self, spec, encoder_key, head_key)
         return FACState(
             Learner.start(policies, self._actor_optimiser()),

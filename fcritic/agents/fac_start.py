@@ -1,4 +1,4 @@
-"""The critics of a functional actor-critic before any training (line 2 of `alg-nn`)."""
+"""The actors and critics of a functional actor-critic before any training (lines 1 and 2 of `alg-nn`)."""
 
 from typing import TYPE_CHECKING
 
@@ -7,11 +7,25 @@ from jaxtyping import PRNGKeyArray
 from fcritic import ensembles
 from fcritic.networks.actor_encoder import ActorEncoder
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
+from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.priors import Prior
 from fcritic.types import EnvSpec
 
 if TYPE_CHECKING:
     from fcritic.agents.fac import FAC
+
+
+def begin_actors(agent: "FAC", spec: EnvSpec, key: PRNGKeyArray) -> DeterministicPolicy:
+    """All n of them."""
+    make = lambda k: DeterministicPolicy(
+        spec.obs_dim,
+        agent.actor_hidden,
+        spec.act_dim,
+        key=k,
+        last_scale=agent.actor_last_scale,
+        reach=agent.actor_reach,
+    )
+    return ensembles.stack(make, agent.members, key)
 
 
 def begin_critics(
