@@ -10,8 +10,7 @@ import pytest
 
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import attention_kernels, fused_blocks, product
-from fcritic.networks.transformer import attend
+from fcritic.networks import fused_blocks, product
 from fcritic.types import EnvSpec, Transition
 
 pytestmark = pytest.mark.skipif(
@@ -35,13 +34,19 @@ def one_step(agent: FAC, seeds: int):
 
 
 def distances(found, wanted) -> dict[str, float]:
-    """|found - wanted| / |wanted| of every leaf and, under an empty name, of all together."""
+    """|found - wanted| / |wanted| of every leaf and, under an empty name, of all together.
+
+    What is almost nothing beside the rest, as the gradient of the keys' biases, which is 0 but for rounding, has no
+    relative error worth a bound and is left out.
+    """
     pairs = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(found)}
     others = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(wanted)}
     whole = lambda leaves: np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in leaves.values()])
     pairs[""], others[""] = whole(pairs), whole(others)
     relative = lambda a, b: float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30))
-    return {name: relative(np.asarray(leaf, np.float64), np.asarray(others[name])) for name, leaf in pairs.items()}
+    least = 1e-5 * np.linalg.norm(others[""])
+    counted = {name: np.asarray(leaf, np.float64) for name, leaf in others.items() if np.linalg.norm(leaf) > least}
+    return {name: relative(np.asarray(pairs[name], np.float64), leaf) for name, leaf in counted.items()}
 
 
 @pytest.mark.parametrize("seeds", [1, 4])
@@ -61,30 +66,6 @@ def test_an_update_by_kernels_is_no_further_from_float32_than_plain_bfloat16(mon
     near, usual = distances(fast, wanted), distances(plain, wanted)
     assert distances(fast, plain)[""] > 0  # the kernels did run
     assert near[""] < min(0.05, 1.2 * usual[""])
-    # A leaf whose gradient is almost nothing, as the bias of keys, has no relative error worth a bound.
     worse = {name: (near[name], usual[name]) for name in near if near[name] > max(0.05, 2 * usual[name])}
     assert not worse
     np.testing.assert_allclose(fast_loss, wanted_loss, rtol=0.01)
-
-
-@pytest.mark.parametrize(("heads", "keep"), [(1, 288), (1, 16), (4, 288)])
-def test_attention_and_its_gradient(heads, keep):
-    """Of 263 tokens, 25 rows of padding; within 1 % of float32, where plain bfloat16 is at 0.3 %."""
-    joined = jax.random.normal(jax.random.key(0), (3 * 288, 384)).astype(jnp.bfloat16)
-    along = jax.random.normal(jax.random.key(1), (3, keep, 128)).at[:, 263:].set(0).reshape(-1, 128)
-
-    def plain(joined):
-        query, key, value = (part.reshape(3, 288, heads, -1) for part in jnp.split(joined, 3, axis=1))
-        return jax.vmap(attend)(query[:, :keep], key[:, :263], value[:, :263]).reshape(-1, 128)
-
-    def both(function, rows):
-        total = lambda rows: (function(rows).astype(jnp.float32) * along).sum()
-        return function(rows) * (along != 0), jax.grad(total)(rows)
-
-    found = jax.jit(partial(both, lambda rows: attention_kernels.attend(rows, heads, 288, 263, keep, False)))(
-        joined
-    )
-    with jax.default_matmul_precision("highest"):
-        wanted = jax.jit(partial(both, plain))(joined.astype(jnp.float32))
-    for name, distance in distances(found, wanted).items():
-        assert distance < 0.01, name

@@ -10,10 +10,10 @@ import pytest
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import block_kernels, error_kernels, fused_blocks, product
+from fcritic.networks import block_kernels, fused_blocks, product
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.networks.precision import lower
+from fcritic.networks.precision import bits_must_repeat, lower
 from fcritic.types import EnvSpec, Transition
 
 SPEC = EnvSpec(5, 3)
@@ -58,7 +58,6 @@ def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
     plain, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     monkeypatch.setattr(product, "INTERPRET", True)
     monkeypatch.setattr(fused_blocks, "INTERPRET", True)
-    monkeypatch.setattr(error_kernels, "PART", 32)  # half of the width: the loop over parts runs
     fast, fast_metrics, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     assert distance(plain, fast) > 0  # the kernels did run
     assert distance(fast, wanted) < min(0.02, 1.2 * distance(plain, wanted))  # bfloat16 has 8 bits
@@ -110,6 +109,20 @@ def test_heads_that_do_not_fit_take_the_plain_path(interpreted):
     assert jnp.isfinite(one_step(odd)[1]["critic_loss"])
 
 
+@pytest.mark.parametrize(
+    ("flags", "must"),
+    [
+        ("", False),
+        ("--xla_gpu_deterministic_ops=false", False),
+        ("--xla_gpu_deterministic_ops=true", True),
+        ("--xla_dump_to=x --xla_gpu_exclude_nondeterministic_ops=true", True),
+    ],
+)
+def test_attention_knows_whether_bits_must_repeat(monkeypatch, flags, must):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert bits_must_repeat() is must
+
+
 def test_a_sum_over_rows_is_the_same_in_parts():
     rows, grads = (jnp.asarray(np.random.default_rng(seed).normal(size=(1440, 8)), jnp.bfloat16) for seed in (0, 1))
     wanted = np.asarray(rows, np.float64).T @ np.asarray(grads, np.float64)
@@ -126,23 +139,22 @@ def test_tiles_are_larger_where_there_is_more_to_share_out():
     assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
 
 
-@pytest.mark.parametrize(("tile", "code"), [(32, 32), (64, 8)])
-def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile, code):
-    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows. Codes as wide as
-    the blocks are read by the kernels too."""
-    encoder = EncoderConfig(probes=8, depth=2, width=32, code=code).build(5, (30, 30, 3), jax.random.key(1))
-    parts = encoder.blocks, encoder.norm, encoder.read
-    sequences = jax.random.normal(jax.random.key(0), (6, 71, 32))
-    along = jax.random.normal(jax.random.key(1), (6, code))
+@pytest.mark.parametrize("tile", [32, 64])
+def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile):
+    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows."""
+    blocks = EncoderConfig(probes=8, depth=2, width=32, code=8).build(5, (30, 30, 3), jax.random.key(1)).blocks
+    sequences, along = (jax.random.normal(jax.random.key(i), (6, n, 32)) for i, n in enumerate((71, 1)))
 
-    def gradient(codes, dtype):
-        found = lambda parts, rows: codes(*lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
-        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along).sum(), argnums=(0, 1)))(parts, sequences)
+    def gradient(first, dtype):
+        found = lambda parts, rows: first(lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
+        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along[:, 0]).sum(), argnums=(0, 1)))(
+            blocks, sequences
+        )
 
-    def plain(blocks, norm, read, rows):
-        for block in blocks:
+    def plain(parts, rows):
+        for block in parts:
             rows = jax.vmap(block)(rows)
-        return jax.vmap(lambda token: read(norm(token)))(rows[:, 0])
+        return rows[:, 0]
 
-    found = gradient(lambda *given: fused_blocks.first_codes(*given, tile), "bfloat16")
+    found = gradient(lambda *pair: fused_blocks.first_tokens(*pair, tile), "bfloat16")
     assert distance(found, gradient(plain, "float32")) < 0.05  # plain bfloat16: 0.03

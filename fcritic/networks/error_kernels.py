@@ -15,14 +15,10 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from fcritic.networks.norm_kernels import EPSILON, standardise, standardise_backward
+from fcritic.networks.norm_kernels import standardise, standardise_backward
 
 TILE, WARPS = 16, 4
 """Rows of a tile and warps of a program."""
-JOINT_TILE, JOINT_WARPS, JOINT_STAGES, PART = 64, 8, 2, 64
-"""Rows, warps and loads under way of the kernel that goes through both layers; 0 rows: one kernel for each."""
-STEP_TILE, STEP_WARPS = 16, 4
-"""The same for the last kernel, whose programs go through all actors."""
 
 Ref = Any
 
@@ -41,14 +37,29 @@ def squared_error(
     """The mean of (value - goal)^2 of one critic, and the values (which pass no gradient).
 
     `code` and `state_action` are what the two inputs of E_joint contribute to its first layer, `first` scale and
-    offset of its norm and its bias, `weight` and `second` the second layer, `last` the weights of the value.
+    offset of that layer's norm, `weight` and `second` the second layer, `last` the weights of the value.
     """
     return _squared_error_forward(code, state_action, first, weight, second, last, goal, interpret)[0]
 
 
 def _squared_error_forward(code, state_action, first, weight, second, last, goal, interpret):
     """The gradient is computed along with the error, since its direction is known; `backward` only scales it."""
-    hidden, value, back, sums = _error(code, state_action, first, weight, second, last, goal, interpret)
+    (actors, width), batch, dtype = code.shape, state_action.shape[0], state_action.dtype
+    tile = min(TILE, batch)
+    tiles = batch // tile
+    call = partial(_call, interpret=interpret)
+    rows, of_rows = jax.ShapeDtypeStruct((actors, batch, width), dtype), _of_both(tile, width)
+    hidden = call(
+        _first_kernel, (actors, tiles), [_of_actor(width), _of_rows(tile, width), _whole(first)], of_rows, rows
+    )(code[:, None], state_action, first)
+    before = jnp.einsum("abi,io->abo", hidden, weight)
+    value, back, sums = call(
+        partial(_error_kernel, count=actors * batch),
+        (actors, tiles),
+        [of_rows, _of_both(tile), _whole(second), _whole(last)],
+        [_of_both(tile), of_rows, pl.BlockSpec((None, None, 4, width), lambda j, k: (j, k, 0, 0))],
+        [jax.ShapeDtypeStruct(goal.shape, jnp.float32), rows, _floats(actors, tiles, 4, width)],
+    )(before, goal, second, last)
     above = jnp.einsum("abo,io->abi", back, weight)
     of_codes, step, of_first = _first_backward(above, code, state_action, first, interpret)
     total, error = sums.sum(axis=(0, 1)), value - goal
@@ -65,32 +76,9 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
     return (jnp.mean(error**2), value), gradients
 
 
-def _error(code, state_action, first, weight, second, last, goal, interpret) -> tuple[Array, ...]:
-    """First layer, values, gradients at the second layer and its sums: in one kernel, or in two and a product."""
-    (actors, width), batch, dtype = code.shape, state_action.shape[0], state_action.dtype
-    tile, warps, stages = (JOINT_TILE, JOINT_WARPS, JOINT_STAGES) if JOINT_TILE else (TILE, WARPS, 1)
-    tile = min(tile, batch)
-    tiles = batch // tile
-    call = partial(_call, interpret=interpret, warps=warps, stages=stages)
-    rows, of_rows = jax.ShapeDtypeStruct((actors, batch, width), dtype), _of_both(tile, width)
-    before_specs = [_of_actor(width), _of_rows(tile, width), _whole(first)]
-    after_specs = [_of_both(tile), _whole(second), _whole(last)]
-    out_specs = [_of_both(tile), of_rows, pl.BlockSpec((None, None, 4, width), lambda j, k: (j, k, 0, 0))]
-    outs = [jax.ShapeDtypeStruct(goal.shape, jnp.float32), rows, _floats(actors, tiles, 4, width)]
-    grid, count = (actors, tiles), actors * batch
-    if JOINT_TILE:
-        kernel, specs = partial(_joint_kernel, count=count), [*before_specs, _whole(weight), *after_specs]
-        found = call(kernel, grid, specs, [of_rows, *out_specs], [rows, *outs])
-        return tuple(found(code[:, None], state_action, first, weight, goal, second, last))
-    hidden = call(_first_kernel, grid, before_specs, of_rows, rows)(code[:, None], state_action, first)
-    before = jnp.einsum("abi,io->abo", hidden, weight)
-    found = call(partial(_error_kernel, count=count), grid, [of_rows, *after_specs], out_specs, outs)
-    return hidden, *found(before, goal, second, last)
-
-
 def _first_backward(above, code, state_action, first, interpret) -> tuple[Array, Array, Array]:
     """Gradients of the code's part, of E_sa's part and of the norm of the first layer."""
-    (actors, batch, width), tile = above.shape, min(STEP_TILE, state_action.shape[0])
+    (actors, batch, width), tile = above.shape, min(TILE, state_action.shape[0])
     tiles = batch // tile
     of_rows = pl.BlockSpec((tile, width), lambda k: (k, 0))
     step, of_codes, of_first = _call(
@@ -100,15 +88,14 @@ def _first_backward(above, code, state_action, first, interpret) -> tuple[Array,
         [
             of_rows,
             pl.BlockSpec((None, actors, width), lambda k: (k, 0, 0)),
-            pl.BlockSpec((None, 3, width), lambda k: (k, 0, 0)),
+            pl.BlockSpec((None, 2, width), lambda k: (k, 0, 0)),
         ],
         [
             jax.ShapeDtypeStruct((batch, width), state_action.dtype),
             _floats(tiles, actors, width),
-            _floats(tiles, 3, width),
+            _floats(tiles, 2, width),
         ],
         interpret=interpret,
-        warps=STEP_WARPS,
     )(above, code, state_action, first)
     return of_codes.sum(axis=0), step, _eight(of_first.sum(axis=0))
 
@@ -121,40 +108,15 @@ squared_error.defvjp(_squared_error_forward, _squared_error_backward)
 
 
 def _first_kernel(code: Ref, state_action: Ref, first: Ref, hidden: Ref) -> None:
-    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None] + first[2, :][None])
+    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None])
     hidden[...] = jnp.maximum(standard * first[0, :][None] + first[1, :][None], 0.0).astype(hidden.dtype)
-
-
-def _joint_kernel(
-    code, state_action, first, weight, goal, second, last, hidden, value, back, sums, *, count: int
-) -> None:
-    """Both layers; the product goes through the first one in parts, so that weights are loaded ahead."""
-    width = weight.shape[0]
-    part_width = min(PART, width)
-    rows = state_action[...].astype(jnp.float32) + (code[0, :] + first[2, :])[None]
-    mean = rows.mean(axis=1, keepdims=True)
-    inverse = lax.rsqrt(((rows - mean) ** 2).mean(axis=1, keepdims=True) + EPSILON)
-
-    def add(number, total):
-        part = pl.ds(number * part_width, part_width)
-        rows = state_action[:, part].astype(jnp.float32) + (code[0, part] + first[2, part])[None]
-        active = jnp.maximum((rows - mean) * inverse * first[0, part][None] + first[1, part][None], 0.0)
-        hidden[:, part] = active.astype(hidden.dtype)
-        return total + jnp.dot(active.astype(hidden.dtype), weight[part, :], preferred_element_type=jnp.float32)
-
-    before = lax.fori_loop(0, width // part_width, add, jnp.zeros(rows.shape))
-    _error_of(before, goal, second, last, value, back, sums, count)
 
 
 def _error_kernel(
     before: Ref, goal: Ref, second: Ref, last: Ref, value: Ref, back: Ref, sums: Ref, count: int
 ) -> None:
-    _error_of(before[...].astype(jnp.float32), goal, second, last, value, back, sums, count)
-
-
-def _error_of(before: Array, goal, second, last, value, back, sums, count: int) -> None:
     """The second layer, the value and their gradient; sums over the tile: last, scale, offset, bias."""
-    standard, inverse = standardise(before + second[0, :][None])
+    standard, inverse = standardise(before[...].astype(jnp.float32) + second[0, :][None])
     active = jnp.maximum(standard * second[1, :][None] + second[2, :][None], 0.0)
     found = (active * last[0, :][None]).sum(axis=1)
     value[...] = found
@@ -172,7 +134,7 @@ def _step_kernel(
     above: Ref, code: Ref, state_action: Ref, first: Ref, step: Ref, of_codes: Ref, of_first: Ref, actors: int
 ) -> None:
     """Backward through the first layer, summed over actors for E_sa and over the tile for codes and norms."""
-    shared = state_action[...].astype(jnp.float32) + first[2, :][None]
+    shared = state_action[...].astype(jnp.float32)
 
     def add(actor, sums):
         total, scale, offset = sums
@@ -189,13 +151,10 @@ def _step_kernel(
     step[...] = total.astype(step.dtype)
     of_first[0, :] = scale
     of_first[1, :] = offset
-    of_first[2, :] = total.sum(axis=0)
 
 
-def _call(
-    kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool, warps: int, stages: int = 1
-) -> Callable:
-    params = triton.CompilerParams(num_warps=warps, num_stages=stages)
+def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool) -> Callable:
+    params = triton.CompilerParams(num_warps=WARPS, num_stages=1)
     return pl.pallas_call(
         kernel,
         grid=grid,

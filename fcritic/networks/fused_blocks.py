@@ -1,27 +1,21 @@
-"""A stack of transformer blocks on many sequences at once, by kernels of our own, where they fit."""
+"""A stack of transformer blocks on many sequences at once, by the kernels of `block_kernels`, where they fit."""
 
-import itertools
 import math
 
-import equinox as eqx
 import jax
-from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks import block_kernels as kernels
-from fcritic.networks.attention_kernels import TILE as ATTENTION_TILE
-from fcritic.networks.attention_kernels import attend
-from fcritic.networks.mlp import Linear
 from fcritic.networks.precision import on_gpu
-from fcritic.networks.transformer import Block
+from fcritic.networks.transformer import Block, attend_all
 
 SEEDS = "seeds"
 """Name of the axis of seeds, where one program trains several."""
 INTERPRET = False
 """Whether the kernels are interpreted, which works anywhere; for tests."""
-FIRST = 16
-"""Rows of a sequence that its last block computes where one is read: the fewest that a kernel can."""
+FIRST, FIRST_TILE = 32, 16
+"""Rows of a sequence that its last block computes where one is read, and of a tile of them: few are short work."""
 
 
 def fit(blocks: tuple[Block, ...]) -> bool:
@@ -36,9 +30,7 @@ def fit(blocks: tuple[Block, ...]) -> bool:
         and block.norm_first
         and 32 <= width <= 256
         and width & (width - 1) == 0
-        and width // block.heads >= 16
-        and width % block.heads == 0
-        and block.heads & (block.heads - 1) == 0
+        and (width // block.heads) % 8 == 0
     )
 
 
@@ -51,72 +43,53 @@ def rows_of_a_tile(shared: bool) -> int:
     return 32 if shared and seeds < 4 else 64
 
 
-def first_codes(
-    blocks: tuple[Block, ...],
-    norm: eqx.nn.LayerNorm,
-    read: Linear,
-    sequences: Float[Array, "actors tokens width"],
-    tile: int,
-) -> Float[Array, "actors code"]:
-    """The first token of every sequence after all blocks, normalised and read."""
-    width, code = read.weight.shape
-    if code % width or code > 4 * width:
-        rows, _ = _last_rows(blocks, sequences, FIRST, tile)
-        return vmap(lambda token: read(norm(token)))(rows[:, 0])
-    vectors = _stack(norm.weight, norm.bias, *read.bias.reshape(-1, width))
-    return _last_rows(blocks, sequences, FIRST, tile, kernels.Project(vectors, read.weight))[1][:, 0]
+def first_tokens(
+    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
+) -> Float[Array, "actors width"]:
+    """The first token of every sequence after all blocks."""
+    tokens, padded = sequences.shape[1], _padded(sequences, tile)
+    for block in blocks[:-1]:
+        padded = _block(block, padded, padded.shape[1], tokens, tile)
+    return _block(blocks[-1], padded, min(FIRST, padded.shape[1]), tokens, tile)[:, 0]
 
 
 def all_tokens(
     blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors tokens width"]:
     """Every token of every sequence after all blocks."""
-    return _last_rows(blocks, sequences, None, tile)[0][:, : sequences.shape[1]]
-
-
-def _last_rows(
-    blocks: tuple[Block, ...],
-    sequences: Float[Array, "actors tokens width"],
-    keep: int | None,
-    tile: int,
-    reader: kernels.Project | None = None,
-) -> tuple[Float[Array, "actors kept width"], Float[Array, "actors kept code"] | None]:
-    """The first `keep` rows of each sequence after all blocks, or all with the padding, which no row sees; and what
-    is read from them."""
-    (actors, tokens, width), padded = sequences.shape, _padded(sequences, tile)
-    length = padded.shape[1]
-    rows, joined = kernels.between(None, padded.reshape(-1, width), None, _project(blocks[0]), INTERPRET, tile)
-    for block, following in itertools.pairwise(blocks):
-        mixed = attend(joined, block.heads, length, tokens, length, INTERPRET)
-        rows, joined = kernels.between(mixed, rows, _feed(block), _project(following), INTERPRET, tile)
-    keep = length if keep is None else keep
-    mixed = attend(joined, blocks[-1].heads, length, tokens, keep, INTERPRET)
-    kept = rows.reshape(padded.shape)[:, :keep].reshape(-1, width)
-    tile = tile if keep == length else FIRST
-    rows, read = kernels.between(mixed, kept, _feed(blocks[-1]), reader, INTERPRET, tile)
-    return rows.reshape(actors, keep, width), None if read is None else read.reshape(actors, keep, -1)
+    tokens, padded = sequences.shape[1], _padded(sequences, tile)
+    for block in blocks:
+        padded = _block(block, padded, padded.shape[1], tokens, tile)
+    return padded[:, :tokens]
 
 
 def _padded(sequences: Float[Array, "actors tokens width"], tile: int) -> Float[Array, "actors padded width"]:
-    """Followed by zeros: each is whole tiles of attention, all together are whole tiles of the rest."""
+    """Followed by zeros. All of them together, not each of them, must be whole tiles."""
     actors, tokens, _ = sequences.shape
-    multiple = math.lcm(ATTENTION_TILE, tile // math.gcd(actors, tile))
+    multiple = max(16, tile // math.gcd(actors, tile))
     return jnp.pad(sequences, ((0, 0), (0, -tokens % multiple), (0, 0)))
 
 
-def _project(block: Block) -> kernels.Project:
-    norm, parts = block.attention_norm, (block.query, block.key, block.value)
-    weight = jnp.concatenate([part.weight for part in parts], axis=1)
-    return kernels.Project(_stack(norm.weight, norm.bias, *(part.bias for part in parts)), weight)
+def _block(
+    block: Block, x: Float[Array, "actors padded width"], keep: int, tokens: int, tile: int
+) -> Float[Array, "actors kept width"]:
+    """The first `keep` rows of each sequence after a block; rows from `tokens` on are padding that no row sees."""
+    actors, padded, width = x.shape
+    rows = x.reshape(-1, width)
+    norm, zeros = block.attention_norm, jnp.zeros(width)
+    vectors = (norm.weight, norm.bias, block.query.bias, block.key.bias, block.value.bias, zeros, zeros, zeros)
+    *parts, rows = kernels.project(
+        rows, _stack(vectors), block.query.weight, block.key.weight, block.value.weight, INTERPRET, tile
+    )
+    query, key, value = (part.reshape(actors, padded, block.heads, -1) for part in parts)
+    mixed = attend_all(query[:, :keep], key, value, tokens).reshape(-1, width)
+    norm, expand = block.feed_norm, block.expand.bias.reshape(4, width)
+    vectors = (norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
+    kept = rows.reshape(x.shape)[:, :keep].reshape(-1, width)
+    weights = (block.output.weight, block.expand.weight, block.contract.weight)
+    tile = tile if keep == padded else FIRST_TILE
+    return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET, tile).reshape(actors, keep, width)
 
 
-def _feed(block: Block) -> kernels.Feed:
-    norm, expand = block.feed_norm, block.expand.bias.reshape(4, -1)
-    vectors = _stack(norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
-    return kernels.Feed(vectors, block.output.weight, block.expand.weight, block.contract.weight)
-
-
-def _stack(*vectors: Array) -> Float[Array, "8 width"]:
-    """Filled up with zeros: all stacks are then alike, and made together."""
-    zeros = [jnp.zeros(vectors[0].shape)] * (8 - len(vectors))
-    return jnp.stack([vector.astype(jnp.float32) for vector in (*vectors, *zeros)])
+def _stack(vectors: tuple[Array, ...]) -> Float[Array, "8 width"]:
+    return jnp.stack([vector.astype(jnp.float32) for vector in vectors])

@@ -1,5 +1,6 @@
 """In which precision networks compute. What is learned, summed up or reported stays in float32."""
 
+import os
 from typing import Literal, TypeVar
 
 import equinox as eqx
@@ -14,6 +15,12 @@ Tree = TypeVar("Tree")
 def on_gpu() -> bool:
     """Whether programs will run on a GPU."""
     return jax.default_backend() == "gpu"
+
+
+def bits_must_repeat() -> bool:
+    """Whether XLA was told, as by `--deterministic`, to use only operations that give the same bits every time."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    return any(f"--xla_gpu_{name}=true" in flags for name in ("deterministic_ops", "exclude_nondeterministic_ops"))
 
 
 def lower(tree: Tree, dtype: jnp.dtype) -> Tree:

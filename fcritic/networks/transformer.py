@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.initial import fresh_norm
 from fcritic.networks.mlp import Linear
+from fcritic.networks.precision import bits_must_repeat, on_gpu
 from fcritic.randomness import apart
 
 Activation = Literal["relu", "gelu"]
@@ -83,3 +84,26 @@ def attend(
     scores = jnp.einsum("qhd,khd->hqk", query, key, preferred_element_type=at_least_float32)
     weights = jax.nn.softmax(scores / query.shape[-1] ** 0.5, axis=-1)
     return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value)
+
+
+def attend_all(
+    query: Float[Array, "sequences kept heads depth"],
+    key: Float[Array, "sequences padded heads depth"],
+    value: Float[Array, "sequences padded heads depth"],
+    tokens: int,
+) -> Float[Array, "sequences kept heads depth"]:
+    """The same for many sequences of so many tokens, followed by padding; on a GPU by a kernel of cuDNN.
+
+    XLA 0.11 cannot compile that kernel's gradient where bits must repeat (`raw_hash_map::at`).
+    """
+    if not on_gpu() or bits_must_repeat():
+        return jax.vmap(attend)(query, key[:, :tokens], value[:, :tokens])
+    lengths = lambda x, length: jnp.full((x.shape[0],), length, jnp.int32)
+    return jax.nn.dot_product_attention(
+        query,
+        key,
+        value,
+        query_seq_lengths=lengths(query, min(tokens, query.shape[1])),
+        key_value_seq_lengths=lengths(key, tokens),
+        implementation="cudnn",
+    )
