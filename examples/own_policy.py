@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fcritic import EncoderConfig, FunctionalCritic, FunctionPolicy, ValueHead
-from fcritic.agents.losses import critic_loss
+from fcritic.agents.losses import critic_loss, td_target
 from fcritic.ensembles import polyak
 from fcritic.types import Transition
 
@@ -63,7 +63,8 @@ def learn(steps, key):
 
         def loss(critic):
             codes = jax.vmap(critic.encode)(policies)
-            return critic_loss(critic.head, delayed, codes, next_act, batch, DISCOUNT)[0]
+            goal = td_target(delayed, codes, next_act, batch, DISCOUNT)
+            return critic_loss(critic.head, codes, batch, goal)[0]
 
         updates, state = optimiser.update(jax.grad(loss)(critic), state)
         critic = optax.apply_updates(critic, updates)
