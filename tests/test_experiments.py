@@ -77,9 +77,13 @@ def test_a_budget_stops_a_run_cleanly_and_it_goes_on_to_the_same_end(tmp_path):
     long = small(200_000, options=options)
     (todo,) = progress(long, tmp_path)
     assert todo.state == "waiting" and todo.frames_left == 200_000
-    budget = local.Budget(12.0)
-    assert local.run_all([todo], budget, said.append) == []
-    (begun,) = progress(long, tmp_path)
+    begun = todo
+    for seconds in (0.5, 12.0, 60.0):  # in the first nothing can begin, in the second it should
+        assert local.run_all([begun], local.Budget(seconds), said.append) == []
+        (begun,) = progress(long, tmp_path)
+        assert seconds > 0.5 or begun.frame == 0
+        if begun.frame:
+            break
     assert begun.state == "begun" and 0 < begun.frame < 200_000
     assert local.run_all([begun], local.Budget(0.0), said.append) == []
     assert "the budget is spent" in said[-1]

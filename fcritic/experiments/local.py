@@ -70,7 +70,8 @@ def run_one(each: RunProgress, budget: Budget) -> str:
             process.wait(PATIENCE)
             raise
         told = (process.stderr.read() if process.stderr else "").strip().splitlines()
-    if process.returncode in (0, 128 + signal.SIGTERM):
+    # One that was asked to stop before it could listen is ended by the signal itself; it had nothing to save.
+    if process.returncode in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
         return ""
     return told[-1].removeprefix("fcritic: ") if told else f"exit code {process.returncode}"
 
