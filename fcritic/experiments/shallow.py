@@ -58,13 +58,15 @@ _REMEDIES: dict[str, Changes] = {
     "3 rounds, mean, mean target": _ROUNDS | {"targets": "mean"},
     "3 rounds, noise": {"cycles": 3} | _NOISE,
     "3 rounds, noise, plain critics": {"cycles": 3, "functional": False} | _NOISE,
+    "3 rounds, mean, reach": _ROUNDS | {"actor_reach": 1.0},
+    "3 rounds, mean, reach, first term": _ROUNDS | {"actor_reach": 1.0, "second_term": 0.0},
     "3 rounds, 2 actors, 10 critics, noise": _CROWD | _NOISE,
     "3 rounds, 1 actor, 10 critics, noise": _CROWD | _NOISE | {"members": 1},
 }
 
 REMEDIES = Experiment(
     "remedies",
-    "what keeps the cheaper agent behind sac+: exploration, targets or the number of critics?",
+    "what keeps the cheaper agent behind sac+: exploration, targets, critics or actions at their bounds?",
     (
         Run("sac+", "cheetah-run", steps=500_000),
         Run("td3+", "cheetah-run", steps=500_000),
