@@ -1,6 +1,6 @@
-"""The ablations on an agent that is a sixth of the work: five members, one layer in the encoder, 64 probes.
+"""The ablations on an agent with a sixth of the arithmetic: five members, one layer in the encoder, 64 probes.
 
-At the paper's size all of them together are a day of one GPU; these are a quarter of an hour.
+19.9 instead of 123.6 GFLOP per iteration on cheetah-run (`fcritic describe`).
 """
 
 from typing import Any
