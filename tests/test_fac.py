@@ -158,6 +158,19 @@ def test_the_rollout_actor_is_drawn_per_episode_and_acts_without_noise(tiny, spe
     assert len(actions) == 3
 
 
+@pytest.mark.parametrize("per_step", [False, True])
+def test_where_one_actor_collects_only_the_first_acts(tiny, spec, per_step):
+    alone = dataclasses.replace(tiny, rollout_actors=1, per_step_actor=per_step)
+    state, obs = start(alone, spec), jnp.array([0.1, -0.4, 2.0])
+    first = ensembles.member(state.actors.params, 0)(obs)
+    for number in range(20):
+        key = jax.random.key(number)
+        action = alone.act(state.actors.params, alone.begin_episode(spec, key), obs, key)[0]
+        np.testing.assert_allclose(action, first, rtol=1e-5)
+    with pytest.raises(UsageError, match="--rollout-actors must be at most the members, 3, not 4"):
+        dataclasses.replace(tiny, rollout_actors=4)
+
+
 def test_neighbours_lie_where_they_should(tiny, spec):
     policies = start(tiny, spec).actors.params
     slow = jax.tree.map(lambda leaf: leaf - 1.0, policies)

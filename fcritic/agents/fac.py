@@ -95,6 +95,8 @@ class FAC(AbstractAgent[FACState]):
     (paper: none). Evaluation has none."""
     per_step_actor: bool = False
     """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
+    rollout_actors: int | None = None
+    """Ablation: only the first so many actors collect data, all learn from it (paper: all collect)."""
     prior_scale: float = 0.0
     """beta: a fixed random function of deviation about beta, added to each critic and its target (paper: none)."""
     mask_probability: float = 1.0
@@ -120,7 +122,7 @@ class FAC(AbstractAgent[FACState]):
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> Int[Array, ""]:
         """The rollout actor of the episode (line 7)."""
-        return jax.random.randint(key, (), 0, self.members)
+        return jax.random.randint(key, (), 0, self.collectors)
 
     def rollout_policy(self, state: FACState) -> Policies:
         """All n actors."""
@@ -132,7 +134,7 @@ class FAC(AbstractAgent[FACState]):
         self, policy: Policies, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
         """The rollout actor's action, without noise unless that is asked for (line 8)."""
-        index = jax.random.randint(key, (), 0, self.members) if self.per_step_actor else memory
+        index = jax.random.randint(key, (), 0, self.collectors) if self.per_step_actor else memory
         # Computing all actors and picking one is cheaper than gathering one actor's weights.
         act = vmap(lambda one: one(obs))(unpack(policy))[index]
         return with_noise(act, draw_noise(self.action_noise, act.shape, key)), memory
@@ -211,6 +213,11 @@ class FAC(AbstractAgent[FACState]):
     def critic_count(self) -> int:
         """Critics; as many as actors unless told otherwise."""
         return self.members if self.critics is None else self.critics
+
+    @property
+    def collectors(self) -> int:
+        """Actors that collect data; all unless told otherwise."""
+        return self.members if self.rollout_actors is None else self.rollout_actors
 
     @property
     def encoder_rate(self) -> float:

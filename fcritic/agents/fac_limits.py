@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
 def require_sensible(agent: "FAC") -> None:
     """Refuses numbers that make no agent, by their options' names."""
-    require_at_least(1, members=agent.members, critics=agent.critic_count)
+    require_at_least(1, members=agent.members, critics=agent.critic_count, rollout_actors=agent.collectors)
+    if agent.collectors > agent.members:
+        raise UsageError(f"--rollout-actors must be at most the members, {agent.members}, not {agent.collectors}")
     require_at_least(1, state_action_code=agent.state_action_code)
     for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
         require_at_least(1, **{name: min(getattr(agent, name), default=1)})

@@ -1,7 +1,7 @@
 """The experiments: the paper's figures, the ablations that it lacks, and a small one that anybody can run."""
 
 from fcritic.errors import UsageError, did_you_mean
-from fcritic.experiments.shallow import ABLATIONS, REMEDIES
+from fcritic.experiments.shallow import ABLATIONS, OWN_DATA, REMEDIES
 from fcritic.experiments.spec import Experiment, Run
 
 TASKS = ("cheetah-run", "hopper-hop")
@@ -127,6 +127,7 @@ _EXPERIMENTS = [
     _improvements(),
     ABLATIONS,
     REMEDIES,
+    OWN_DATA,
     Experiment(
         "environments",
         "updates per frame held fixed while environments vary; the paper's comparison lets them fall",

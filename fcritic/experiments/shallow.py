@@ -14,11 +14,18 @@ SHALLOW: Changes = {"members": 5, "encoder.depth": 1, "encoder.probes": 64}
 _EPISODES = {1: 5, 2: 3}  # per actor and evaluation, by members: about as many in all as five actors have
 
 
-def shallow(label: str, changes: Changes, task: str = "cheetah-run", envs: int = 4, steps: int = 100_000) -> Run:
+def shallow(
+    label: str,
+    changes: Changes,
+    task: str = "cheetah-run",
+    envs: int = 4,
+    steps: int = 100_000,
+    episodes: int | None = None,
+) -> Run:
     """A run of the cheap agent with some fields changed."""
     fields = SHALLOW | changes
     options = [(f"agent.{name}", value) for name, value in fields.items()]
-    options += [("eval_every", 20_000), ("eval_episodes", _EPISODES.get(fields["members"], 1))]
+    options += [("eval_every", 20_000), ("eval_episodes", episodes or _EPISODES.get(fields["members"], 1))]
     return Run("fac-shared", task, envs, steps=steps, label=f"shallow, {label}", options=tuple(options))
 
 
@@ -76,4 +83,21 @@ REMEDIES = Experiment(
         shallow("3 rounds, mean, noise", _REMEDIES["3 rounds, mean, noise"], "hopper-hop", steps=500_000),
     ),
     reference="sac+",
+)
+
+_COLLECTORS: dict[str, Changes] = {
+    "n = 5": {},
+    "n = 5, 1 collects": {"rollout_actors": 1},
+    "n = 5, 4 collect": {"rollout_actors": 4},
+    "n = 5, 1 collects, mean": {"rollout_actors": 1, "pairing": "mean"},
+    "n = 10": {"members": 10},
+    "n = 10, 1 collects": {"members": 10, "rollout_actors": 1},
+    "n = 1": {"members": 1},
+}
+
+OWN_DATA = Experiment(
+    "own-data",
+    "how much does an actor lose when others collect the data that it learns from?",
+    tuple(shallow(label, changes, episodes=3) for label, changes in _COLLECTORS.items()),
+    reference="shallow, n = 5",
 )
