@@ -171,6 +171,25 @@ def test_where_one_actor_collects_only_the_first_acts(tiny, spec, per_step):
         dataclasses.replace(tiny, rollout_actors=4)
 
 
+def test_exploration_noise_remembers_itself_and_is_unknown_to_the_critics(tiny, spec, batch):
+    noisy = dataclasses.replace(tiny, exploration_noise=0.2, exploration_memory=0.5)
+    state, obs = start(noisy, spec), jnp.array([0.1, -0.4, 2.0])
+    memory = noisy.begin_episode(spec, KEY)
+    np.testing.assert_array_equal(memory.noise, np.zeros(spec.act_dim))
+    plain = ensembles.member(state.actors.params, memory.actor)(obs)
+    expected = np.zeros(spec.act_dim)
+    for number in range(5):
+        key = jax.random.key(number)
+        action, memory = noisy.act(state.actors.params, memory, obs, key)
+        expected = 0.5 * expected + 0.2 * np.asarray(jax.random.normal(key, (spec.act_dim,)))
+        np.testing.assert_allclose(memory.noise, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(action, np.clip(plain + expected, -1, 1), rtol=1e-5, atol=1e-6)
+    learned = [critic_step(agent, state, batch, KEY)[0].critics.params for agent in (tiny, noisy)]
+    assert same(*learned)
+    with pytest.raises(UsageError, match="--exploration-memory"):
+        dataclasses.replace(tiny, exploration_memory=1.0)
+
+
 def test_neighbours_lie_where_they_should(tiny, spec):
     policies = start(tiny, spec).actors.params
     slow = jax.tree.map(lambda leaf: leaf - 1.0, policies)

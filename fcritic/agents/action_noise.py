@@ -1,4 +1,4 @@
-"""Noise that is part of a policy: it acts with it, its critics value it, and it is improved with it."""
+"""Noise on actions: as part of a policy, which its critics value and improve, or only to explore."""
 
 import jax
 import jax.numpy as jnp
@@ -18,3 +18,10 @@ def with_noise(
 ) -> Float[Array, "*axes act"]:
     """What an environment makes of an action with noise: it is clipped to [-1, 1]."""
     return act if noise is None else jnp.clip(act + noise, -1.0, 1.0)
+
+
+def remembered_noise(
+    noise: Float[Array, "*axes act"], scale: float, memory: float, key: PRNGKeyArray
+) -> Float[Array, "*axes act"]:
+    """x <- memory x + scale N(0, 1): noise that remembers itself."""
+    return memory * noise + scale * jax.random.normal(key, noise.shape)

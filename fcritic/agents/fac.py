@@ -7,13 +7,14 @@ import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 import optax
 
 from fcritic import ensembles
 from fcritic.agents.action_noise import draw_noise, with_noise
 from fcritic.agents.base import AbstractAgent, Learner
 from fcritic.agents.fac_limits import require_sensible
+from fcritic.agents.fac_rollout import RolloutMemory, begin_rollout, rollout_action
 from fcritic.agents.fac_start import begin_actors, begin_critics, begin_priors
 from fcritic.agents.fac_state import FACState, Policies
 from fcritic.agents.facts import cheaper_than, parts_of, table_of
@@ -93,6 +94,10 @@ class FAC(AbstractAgent[FACState]):
     action_noise: float = 0.0
     """Deviation of the noise that is part of every policy: in training, in targets and in the actors' updates
     (paper: none). Evaluation has none."""
+    exploration_noise: float = 0.0
+    """Deviation of what a step adds to the noise of exploring, unknown to the critics (paper: none; TD3+: 0.2)."""
+    exploration_memory: float = 0.85
+    """Share of that noise that stays from step to step (TD3+: 0.85; 0: no memory)."""
     per_step_actor: bool = False
     """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
     rollout_actors: int | None = None
@@ -120,9 +125,9 @@ class FAC(AbstractAgent[FACState]):
             jax.random.key_data(jax.random.fold_in(key, _MASK_STREAM)) if self.numbered else None,
         )
 
-    def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> Int[Array, ""]:
+    def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
         """The rollout actor of the episode (line 7)."""
-        return jax.random.randint(key, (), 0, self.collectors)
+        return begin_rollout(self, spec, key)
 
     def rollout_policy(self, state: FACState) -> Policies:
         """All n actors."""
@@ -131,13 +136,10 @@ class FAC(AbstractAgent[FACState]):
     evaluation_policies = rollout_policy
 
     def act(
-        self, policy: Policies, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
-    ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
+        self, policy: Policies, memory: RolloutMemory, obs: Float[Array, " obs"], key: PRNGKeyArray
+    ) -> tuple[Float[Array, " act"], RolloutMemory]:
         """The rollout actor's action, without noise unless that is asked for (line 8)."""
-        index = jax.random.randint(key, (), 0, self.collectors) if self.per_step_actor else memory
-        # Computing all actors and picking one is cheaper than gathering one actor's weights.
-        act = vmap(lambda one: one(obs))(unpack(policy))[index]
-        return with_noise(act, draw_noise(self.action_noise, act.shape, key)), memory
+        return rollout_action(self, policy, memory, obs, key)
 
     def foresee(self, state: FACState, batches: Transition, keys: Key[Array, " updates"]) -> Transition:
         """The actors' next actions, unless policies that are drawn for each update join them."""

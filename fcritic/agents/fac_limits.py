@@ -18,6 +18,9 @@ def require_sensible(agent: "FAC") -> None:
         require_at_least(1, **{name: min(getattr(agent, name), default=1)})
     require_at_least(0, learning_rate=agent.learning_rate, encoder_learning_rate=agent.encoder_rate)
     require_at_least(0, prior_scale=agent.prior_scale, action_noise=agent.action_noise)
+    require_at_least(0, exploration_noise=agent.exploration_noise)
+    if not 0 <= agent.exploration_memory < 1:
+        raise UsageError(f"--exploration-memory must be in [0, 1), not {agent.exploration_memory:g}")
     if agent.actor_reach is not None and not agent.actor_reach > 0:
         raise UsageError(f"--actor-reach must be above 0, not {agent.actor_reach:g}")
     if not 0 < agent.mask_probability <= 1:

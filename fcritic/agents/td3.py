@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic import ensembles
+from fcritic.agents.action_noise import remembered_noise, with_noise
 from fcritic.agents.base import Learner
 from fcritic.agents.critic_ensemble import CriticEnsembleAgent, for_actor, values
 from fcritic.errors import UsageError, require_at_least
@@ -76,8 +77,8 @@ class TD3(CriticEnsembleAgent[TD3State]):
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, " act"], Float[Array, " act"]]:
         """The actor's action with noise that remembers itself, within the bounds."""
-        noise = self.noise_memory * memory + self.noise_scale * jax.random.normal(key, memory.shape)
-        return jnp.clip(policy(obs) + noise, -1.0, 1.0), noise
+        noise = remembered_noise(memory, self.noise_scale, self.noise_memory, key)
+        return with_noise(policy(obs), noise), noise
 
     def next_value(self, state: TD3State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
         """min_i Q_i(s', a'), where a' is the target actor's action with clipped noise."""

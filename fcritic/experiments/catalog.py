@@ -1,6 +1,7 @@
 """The experiments: the paper's figures, the ablations that it lacks, and a small one that anybody can run."""
 
 from fcritic.errors import UsageError, did_you_mean
+from fcritic.experiments.noise import NOISE
 from fcritic.experiments.shallow import ABLATIONS, OWN_DATA, REMEDIES
 from fcritic.experiments.spec import Experiment, Run
 
@@ -128,6 +129,7 @@ _EXPERIMENTS = [
     ABLATIONS,
     REMEDIES,
     OWN_DATA,
+    NOISE,
     Experiment(
         "environments",
         "updates per frame held fixed while environments vary; the paper's comparison lets them fall",

@@ -55,18 +55,19 @@ ABLATIONS = Experiment(
     reference="shallow, as it is",
 )
 
-_ROUNDS: Changes = {"cycles": 3, "pairing": "mean"}
+MEAN_OF_CRITICS: Changes = {"cycles": 3, "pairing": "mean"}
+"""Three rounds of updates, in which actors climb the mean of all critics."""
 _NOISE: Changes = {"action_noise": 0.2}
-_CROWD: Changes = _ROUNDS | {"members": 2, "critics": 10}
+_CROWD: Changes = MEAN_OF_CRITICS | {"members": 2, "critics": 10}
 
 _REMEDIES: dict[str, Changes] = {
-    "3 rounds, mean": _ROUNDS,
-    "3 rounds, mean, noise": _ROUNDS | _NOISE,
-    "3 rounds, mean, mean target": _ROUNDS | {"targets": "mean"},
+    "3 rounds, mean": MEAN_OF_CRITICS,
+    "3 rounds, mean, noise": MEAN_OF_CRITICS | _NOISE,
+    "3 rounds, mean, mean target": MEAN_OF_CRITICS | {"targets": "mean"},
     "3 rounds, noise": {"cycles": 3} | _NOISE,
     "3 rounds, noise, plain critics": {"cycles": 3, "functional": False} | _NOISE,
-    "3 rounds, mean, reach": _ROUNDS | {"actor_reach": 1.0},
-    "3 rounds, mean, reach, first term": _ROUNDS | {"actor_reach": 1.0, "second_term": 0.0},
+    "3 rounds, mean, reach": MEAN_OF_CRITICS | {"actor_reach": 1.0},
+    "3 rounds, mean, reach, first term": MEAN_OF_CRITICS | {"actor_reach": 1.0, "second_term": 0.0},
     "3 rounds, 2 actors, 10 critics, noise": _CROWD | _NOISE,
     "3 rounds, 1 actor, 10 critics, noise": _CROWD | _NOISE | {"members": 1},
 }
@@ -86,18 +87,18 @@ REMEDIES = Experiment(
 )
 
 _COLLECTORS: dict[str, Changes] = {
-    "n = 5": {},
-    "n = 5, 1 collects": {"rollout_actors": 1},
-    "n = 5, 4 collect": {"rollout_actors": 4},
-    "n = 5, 1 collects, mean": {"rollout_actors": 1, "pairing": "mean"},
-    "n = 10": {"members": 10},
-    "n = 10, 1 collects": {"members": 10, "rollout_actors": 1},
-    "n = 1": {"members": 1},
+    "5 of 5 collect": {},
+    "1 of 5 collects": {"rollout_actors": 1},
+    "4 of 5 collect": {"rollout_actors": 4},
+    "1 of 5 collects, mean": {"rollout_actors": 1, "pairing": "mean"},
+    "10 of 10 collect": {"members": 10},
+    "1 of 10 collects": {"members": 10, "rollout_actors": 1},
+    "1 alone": {"members": 1},
 }
 
 OWN_DATA = Experiment(
     "own-data",
     "how much does an actor lose when others collect the data that it learns from?",
     tuple(shallow(label, changes, episodes=3) for label, changes in _COLLECTORS.items()),
-    reference="shallow, n = 5",
+    reference="shallow, 5 of 5 collect",
 )
