@@ -3,9 +3,12 @@ paths of the CPU are avoided."""
 
 from contextlib import AbstractContextManager, nullcontext, suppress
 import functools
+import importlib.util
 import os
 from pathlib import Path
+import sys
 import threading
+import types
 
 import jax
 import jaxlib
@@ -28,6 +31,8 @@ _KNOWN_VERSIONS = ("0.10.", "0.11.", "0.12.")
 # Excludes operations that add in an order of their own, and the choice of kernels by timing them.
 _DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 
+_TRITON_DIALECT = "jaxlib.mlir.dialects.tt"
+
 
 def prepare(deterministic: bool = False) -> None:
     """Sets JAX up for a process of ours; call it before the first computation, which fixes the flags."""
@@ -41,6 +46,17 @@ def prepare(deterministic: bool = False) -> None:
         jax.config.update("jax_compilation_cache_dir", str(cache))
         # JAX by itself keeps only what takes a second to compile; a start needs many programs that take less.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    _end_vain_searches()
+
+
+def _end_vain_searches() -> None:
+    """An empty module for Triton's dialect, which jaxlib lacks and searches for at each of its operations.
+
+    An update of `fac-shared` has 5,648 of them, and half of the time to lower it went into these searches.
+    """
+    with suppress(ImportError):
+        if _TRITON_DIALECT not in sys.modules and importlib.util.find_spec(_TRITON_DIALECT) is None:
+            sys.modules[_TRITON_DIALECT] = types.ModuleType(_TRITON_DIALECT)
 
 
 @functools.cache
