@@ -37,7 +37,7 @@ def squared_error(
     """The mean of (value - goal)^2 of one critic, and the values (which pass no gradient).
 
     `code` and `state_action` are what the two inputs of E_joint contribute to its first layer, `first` scale and
-    offset of that layer's norm, `weight` and `second` the second layer, `last` the weights of the value.
+    offset of that layer's norm and its bias, `weight` and `second` the second layer, `last` the weights of the value.
     """
     return _squared_error_forward(code, state_action, first, weight, second, last, goal, interpret)[0]
 
@@ -88,12 +88,12 @@ def _first_backward(above, code, state_action, first, interpret) -> tuple[Array,
         [
             of_rows,
             pl.BlockSpec((None, actors, width), lambda k: (k, 0, 0)),
-            pl.BlockSpec((None, 2, width), lambda k: (k, 0, 0)),
+            pl.BlockSpec((None, 3, width), lambda k: (k, 0, 0)),
         ],
         [
             jax.ShapeDtypeStruct((batch, width), state_action.dtype),
             _floats(tiles, actors, width),
-            _floats(tiles, 2, width),
+            _floats(tiles, 3, width),
         ],
         interpret=interpret,
     )(above, code, state_action, first)
@@ -108,7 +108,7 @@ squared_error.defvjp(_squared_error_forward, _squared_error_backward)
 
 
 def _first_kernel(code: Ref, state_action: Ref, first: Ref, hidden: Ref) -> None:
-    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None])
+    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None] + first[2, :][None])
     hidden[...] = jnp.maximum(standard * first[0, :][None] + first[1, :][None], 0.0).astype(hidden.dtype)
 
 
@@ -134,7 +134,7 @@ def _step_kernel(
     above: Ref, code: Ref, state_action: Ref, first: Ref, step: Ref, of_codes: Ref, of_first: Ref, actors: int
 ) -> None:
     """Backward through the first layer, summed over actors for E_sa and over the tile for codes and norms."""
-    shared = state_action[...].astype(jnp.float32)
+    shared = state_action[...].astype(jnp.float32) + first[2, :][None]
 
     def add(actor, sums):
         total, scale, offset = sums
@@ -151,6 +151,7 @@ def _step_kernel(
     step[...] = total.astype(step.dtype)
     of_first[0, :] = scale
     of_first[1, :] = offset
+    of_first[2, :] = total.sum(axis=0)
 
 
 def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool) -> Callable:

@@ -86,9 +86,10 @@ def _joint(head: ValueHead, codes: Float[Array, "actors code"]) -> tuple[Array, 
     """What codes contribute to the first joint layer, the weights that E_sa meets there, and what follows."""
     first, second, last = head.joint.layers
     weight_code, weight_sa = jnp.split(first.weight, [codes.shape[1]])
-    code = jnp.dot(codes, weight_code, preferred_element_type=jnp.float32) + first.bias.astype(jnp.float32)[None]
+    # The kernels add the bias: an addition here, fused with others, made the error wait for the targets.
+    code = jnp.dot(codes, weight_code, preferred_element_type=jnp.float32)
     norms = head.joint.norms
-    scales = _stack(norms[0].weight, norms[0].bias)
+    scales = _stack(norms[0].weight, norms[0].bias, first.bias.astype(jnp.float32))
     return code, weight_sa, (scales, second.weight, _vectors(second.bias, norms[1]), last.weight.T)
 
 
