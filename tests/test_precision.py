@@ -139,22 +139,59 @@ def test_tiles_are_larger_where_there_is_more_to_share_out():
     assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
 
 
-@pytest.mark.parametrize("tile", [32, 64])
-def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile):
-    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows."""
-    blocks = EncoderConfig(probes=8, depth=2, width=32, code=8).build(5, (30, 30, 3), jax.random.key(1)).blocks
-    sequences, along = (jax.random.normal(jax.random.key(i), (6, n, 32)) for i, n in enumerate((71, 1)))
+def codes_and_gradients(first_codes, encoders, sequences, along, dtype: str):
+    """Of a stack of encoders, each with its own sequences."""
 
-    def gradient(first, dtype):
-        found = lambda parts, rows: first(lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
-        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along[:, 0]).sum(), argnums=(0, 1)))(
-            blocks, sequences
-        )
+    def codes(encoder, rows):
+        encoder = lower(encoder, jnp.dtype(dtype))
+        return first_codes(encoder.blocks, encoder.norm, encoder.read, rows.astype(dtype)).astype(jnp.float32)
 
-    def plain(parts, rows):
-        for block in parts:
-            rows = jax.vmap(block)(rows)
-        return rows[:, 0]
+    def total(encoders, rows):
+        found = jax.vmap(codes)(encoders, rows)
+        return (found * along).sum(), found
 
-    found = gradient(lambda *pair: fused_blocks.first_tokens(*pair, tile), "bfloat16")
-    assert distance(found, gradient(plain, "float32")) < 0.05  # plain bfloat16: 0.03
+    gradients, found = jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(encoders, sequences)
+    return found, (gradients[0].blocks, gradients[0].norm, gradients[0].read, gradients[1])
+
+
+def plain_codes(blocks, norm, read, rows):
+    for block in blocks:
+        rows = jax.vmap(block)(rows)
+    return jax.vmap(lambda token: read(norm(token)))(rows[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("tile", "code", "encoders", "columns"), [(32, 32, 1, 32), (64, 8, 1, 32), (32, 32, 2, 16), (128, 32, 2, 16)]
+)
+def test_codes_and_gradients_of_several_blocks_are_those_of_the_plain_ones(
+    interpreted, monkeypatch, tile, code, encoders, columns
+):
+    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows. Codes as wide as
+    the blocks are read by the kernels too; weights are loaded whole or in parts."""
+    for name in ("FORWARD", "BACKWARD"):
+        how = {rows: (*rest, columns) for rows, (*rest, _) in getattr(block_kernels, name).items()}
+        monkeypatch.setattr(block_kernels, name, how)
+    config = EncoderConfig(probes=8, depth=3, width=32, code=code)
+    stack = ensembles.stack(lambda key: config.build(5, (30, 30, 3), key), encoders, jax.random.key(1))
+    sequences = jax.random.normal(jax.random.key(0), (encoders, 6, 71, 32))
+    along = jax.random.normal(jax.random.key(1), (encoders, 6, code))
+    given = stack, sequences, along
+    codes, gradients = codes_and_gradients(
+        lambda *parts: fused_blocks.first_codes(*parts, tile), *given, dtype="bfloat16"
+    )
+    wanted_codes, wanted = codes_and_gradients(plain_codes, *given, dtype="float32")
+    assert distance(codes, wanted_codes) < 0.02
+    assert distance(gradients, wanted) < 0.05  # plain bfloat16: 0.03
+    for index in range(encoders):
+        assert distance(ensembles.member(codes, index), ensembles.member(wanted_codes, index)) < 0.02
+        assert distance(ensembles.member(gradients, index), ensembles.member(wanted, index)) < 0.05
+
+
+def test_every_token_can_be_kept(interpreted):
+    """Pooling by the mean reads all of them, and none of the padding."""
+    config = EncoderConfig(probes=8, depth=2, width=32, code=8, pooling="mean")
+    make = lambda key: DeterministicPolicy(5, (30, 30), 3, key=key, last_scale=0.5)
+    policies = ensembles.stack(make, 3, jax.random.key(0))
+    encoder = config.build(5, (30, 30, 3), jax.random.key(1))
+    codes = lower(encoder, jnp.dtype("bfloat16")).codes(policies).astype(jnp.float32)
+    assert distance(codes, jax.vmap(encoder)(policies)) < 0.02

@@ -165,12 +165,11 @@ class ActorEncoder(eqx.Module):
         tile = fused_blocks.rows_of_a_tile(self.config.shared)
         if pooling == "mean":
             pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
-        else:
-            if pooling == "summary":
-                summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
-                sequences = jnp.concatenate([summary, sequences], axis=1)
-            pooled = fused_blocks.first_tokens(self.blocks, sequences, tile)
-        return vmap(lambda token: self.read(self.norm(token)))(pooled)
+            return vmap(lambda token: self.read(self.norm(token)))(pooled)
+        if pooling == "summary":
+            summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
+            sequences = jnp.concatenate([summary, sequences], axis=1)
+        return fused_blocks.first_codes(self.blocks, self.norm, self.read, sequences, tile)
 
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
         """The tokens of a policy, without the summary."""

@@ -37,7 +37,7 @@ def squared_error(
     """The mean of (value - goal)^2 of one critic, and the values (which pass no gradient).
 
     `code` and `state_action` are what the two inputs of E_joint contribute to its first layer, `first` scale and
-    offset of that layer's norm and its bias, `weight` and `second` the second layer, `last` the weights of the value.
+    offset of its norm and its bias, `weight` and `second` the second layer, `last` the weights of the value.
     """
     return _squared_error_forward(code, state_action, first, weight, second, last, goal, interpret)[0]
 

@@ -1,0 +1,67 @@
+"""Kernels that go through many rows tile by tile, with arrays by their names."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Ref = Any
+Refs = dict[str, Ref]
+SUMS = 16
+"""Rows that each tile has for sums over its own."""
+
+
+def call(
+    kernel: Callable[[Refs, int], None],
+    tiled: dict[str, Float[Array, "rows _"]],
+    whole: dict[str, Array],
+    widths: dict[str, int],
+    interpret: bool,
+    how: tuple[int, int, int, int],
+    sums: bool = False,
+) -> dict[str, Array]:
+    """Outputs of these widths, and sums of each tile where they are asked for.
+
+    `how`: rows of a tile, warps of a program, how many loads it has under way, columns of a part of a weight.
+    """
+    tile, warps, stages, columns = how
+    count, width = next(iter(tiled.values())).shape
+    # The last tile goes back over rows of the one before, where they are not whole tiles, and computes them again.
+    start = lambda k: jnp.minimum(k * tile, count - tile)
+    of_rows = lambda width: pl.BlockSpec((pl.Element(tile), pl.Element(width)), lambda k: (start(k), 0))
+    out_specs = [of_rows(width) for width in widths.values()]
+    out_shape = [jax.ShapeDtypeStruct((count, width), jnp.bfloat16) for width in widths.values()]
+    names, tiles = [*tiled, *whole, *widths], pl.cdiv(count, tile)
+    if sums:
+        names.append("sums")
+        out_specs.append(pl.BlockSpec((None, SUMS, width), lambda k: (k, 0, 0)))
+        out_shape.append(jax.ShapeDtypeStruct((tiles, SUMS, width), jnp.float32))
+
+    def body(*refs: Ref) -> None:
+        named, k = dict(zip(names, refs, strict=True)), pl.program_id(0)
+        if sums and count % tile:
+            named["fresh"] = jnp.arange(tile) >= k * tile - start(k)
+        kernel(named, min(columns, width))
+
+    outs = pl.pallas_call(
+        body,
+        grid=(tiles,),
+        in_specs=[
+            *(of_rows(array.shape[1]) for array in tiled.values()),
+            *(pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()),
+        ],
+        out_specs=out_specs,
+        out_shape=out_shape,
+        compiler_params=None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages),
+        interpret=interpret,
+    )(*tiled.values(), *whole.values())
+    return dict(zip(names[-len(outs) :], outs, strict=True))
+
+
+def over_rows(refs: Refs, rows: Float[Array, "tile width"]) -> Float[Array, " width"]:
+    """The sum of a tile's rows, without those that the tile before has summed already."""
+    return (jnp.where(refs["fresh"][:, None], rows, 0.0) if "fresh" in refs else rows).sum(axis=0)
