@@ -19,6 +19,8 @@ from fcritic.networks.norm_kernels import standardise, standardise_backward
 
 TILE, WARPS = 16, 4
 """Rows of a tile and warps of a program."""
+STEP_TILE, STEP_WARPS = 16, 4
+"""The same for the last kernel, whose programs go through all actors."""
 
 Ref = Any
 
@@ -78,7 +80,7 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
 
 def _first_backward(above, code, state_action, first, interpret) -> tuple[Array, Array, Array]:
     """Gradients of the code's part, of E_sa's part and of the norm of the first layer."""
-    (actors, batch, width), tile = above.shape, min(TILE, state_action.shape[0])
+    (actors, batch, width), tile = above.shape, min(STEP_TILE, state_action.shape[0])
     tiles = batch // tile
     of_rows = pl.BlockSpec((tile, width), lambda k: (k, 0))
     step, of_codes, of_first = _call(
@@ -96,6 +98,7 @@ def _first_backward(above, code, state_action, first, interpret) -> tuple[Array,
             _floats(tiles, 3, width),
         ],
         interpret=interpret,
+        warps=STEP_WARPS,
     )(above, code, state_action, first)
     return of_codes.sum(axis=0), step, _eight(of_first.sum(axis=0))
 
@@ -154,8 +157,8 @@ def _step_kernel(
     of_first[2, :] = total.sum(axis=0)
 
 
-def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool) -> Callable:
-    params = triton.CompilerParams(num_warps=WARPS, num_stages=1)
+def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool, warps: int | None = None) -> Callable:
+    params = triton.CompilerParams(num_warps=warps or WARPS, num_stages=1)
     return pl.pallas_call(
         kernel,
         grid=grid,
