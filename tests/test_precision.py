@@ -10,7 +10,7 @@ import pytest
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import block_kernels, fused_blocks, product
+from fcritic.networks import block_kernels, fused_blocks, policy_kernels, product
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import bits_must_repeat, lower
@@ -65,14 +65,18 @@ def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
         assert float(fast_metrics[name]) == pytest.approx(float(value), rel=0.03, abs=2e-3), name
 
 
-def test_codes_of_a_stack_are_those_of_each_policy(interpreted):
-    """33 tokens and padding: no token may see the padding."""
-    config = EncoderConfig(probes=8, depth=1, width=32, code=8)
-    make = lambda key: DeterministicPolicy(5, (30, 30), 3, key=key, last_scale=0.5)
+@pytest.mark.parametrize(("probes", "hidden"), [(8, 30), (64, 32)])
+def test_codes_of_a_stack_are_those_of_each_policy(interpreted, probes, hidden):
+    """Odd numbers of tokens and padding: no token may see the padding. Policies that fit have kernels too."""
+    config = EncoderConfig(probes=probes, depth=1, width=32, code=8)
+    make = lambda key: DeterministicPolicy(5, (hidden, hidden), 3, key=key, last_scale=0.5)
     policies = ensembles.stack(make, 3, jax.random.key(0))
-    encoder = config.build(5, (30, 30, 3), jax.random.key(1))
-    codes = lower(encoder, jnp.dtype("bfloat16")).codes(policies).astype(jnp.float32)
+    encoder = config.build(5, (hidden, hidden, 3), jax.random.key(1))
+    lowered = lower(encoder, jnp.dtype("bfloat16"))
+    codes = lowered.codes(policies).astype(jnp.float32)
     assert distance(codes, jax.vmap(encoder)(policies)) < 0.02
+    one = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
+    assert policy_kernels.fit(one, lowered.probes, 32) == (hidden == 32)
 
 
 def test_seeds_can_be_mapped_over_kernels(interpreted):
@@ -195,3 +199,39 @@ def test_every_token_can_be_kept(interpreted):
     encoder = config.build(5, (30, 30, 3), jax.random.key(1))
     codes = lower(encoder, jnp.dtype("bfloat16")).codes(policies).astype(jnp.float32)
     assert distance(codes, jax.vmap(encoder)(policies)) < 0.02
+
+
+@pytest.mark.parametrize(("tile", "reach", "columns"), [(32, None, 64), (64, 0.5, 16)])
+def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(monkeypatch, tile, reach, columns):
+    """80 probes, no whole tiles, of two encoders, and three policies; both get gradients, each its own."""
+    for name in ("FORWARD", "BACKWARD"):
+        how = {rows: (*rest, columns) for rows, (*rest, _) in getattr(policy_kernels, name).items()}
+        monkeypatch.setattr(policy_kernels, name, how)
+    make = lambda key: DeterministicPolicy(5, (32, 32), 3, key=key, last_scale=0.5, reach=reach)
+    policies = ensembles.stack(make, 3, jax.random.key(0))
+    probes = jax.random.normal(jax.random.key(1), (2, 80, 5))
+    along = [jax.random.normal(jax.random.key(2), (2, 3, 80, width)) for width in (32, 3)]
+
+    def total(policies, probes, layers, dtype):
+        policies = lower(policies, jnp.dtype(dtype))
+        over_policies = jax.vmap(layers, in_axes=(0, None))
+        found = jax.vmap(over_policies, in_axes=(None, 0))(policies, probes.astype(dtype))
+        found = [layer.astype(jnp.float32) for layer in found]
+        return sum((a * b).sum() for a, b in zip(found, along, strict=True)), found
+
+    def found(layers, dtype):
+        return jax.jit(jax.grad(lambda *pair: total(*pair, layers, dtype), argnums=(0, 1), has_aux=True))(
+            policies, probes
+        )
+
+    kernels = lambda policy, rows: policy_kernels.last_layers(policy, rows, True, tile)
+    assert policy_kernels.fit(
+        lower(ensembles.member(policies, 0), jnp.dtype("bfloat16")), probes[0].astype("bfloat16"), tile
+    )
+    gradients, layers = found(kernels, "bfloat16")
+    plain = lambda policy, rows: jax.vmap(policy.activations)(rows)[1:]
+    wanted, wanted_layers = found(plain, "float32")
+    assert distance(layers, wanted_layers) < 0.01
+    usual = found(plain, "bfloat16")[0]
+    for own, near, exact in zip(*(jax.tree.leaves(tree) for tree in (gradients, usual, wanted)), strict=True):
+        assert distance(own, exact) < min(0.1, 1.2 * distance(near, exact))

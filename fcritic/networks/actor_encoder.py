@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks import fused_blocks
+from fcritic.networks import fused_blocks, policy_kernels
 from fcritic.networks.initial import fresh_norm, normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
@@ -174,7 +174,7 @@ class ActorEncoder(eqx.Module):
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
         """The tokens of a policy, without the summary."""
         probes = self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
-        activations = vmap(lower(policy, probes.dtype).activations)(probes)
+        activations = self._activations(lower(policy, probes.dtype), probes)
         count, layers = len(activations), self.config.layers
         if not all(-count <= layer < count for layer in layers):
             raise UsageError(
@@ -189,6 +189,16 @@ class ActorEncoder(eqx.Module):
             return tokens + sinusoids(*tokens.shape)
         placed = zip(projected, self.places, strict=True)
         return jnp.concatenate([values + jnp.broadcast_to(place, values.shape) for values, place in placed])
+
+    def _activations(
+        self, policy: Policy, probes: Float[Array, "probes obs"]
+    ) -> tuple[Float[Array, "probes _"] | None, ...]:
+        """The layers of a policy at all probes, by kernels where they fit; these leave out the first of three."""
+        tile = fused_blocks.rows_of_a_tile(self.config.shared)
+        unread = 0 not in {layer % 3 for layer in self.config.layers}
+        if unread and fused_blocks.fit(self.blocks) and policy_kernels.fit(policy, probes, tile):
+            return (None, *policy_kernels.last_layers(policy, probes, fused_blocks.INTERPRET, tile))
+        return vmap(policy.activations)(probes)
 
 
 def sinusoids(count: int, width: int) -> Float[Array, "count width"]:

@@ -67,13 +67,14 @@ def _forward(mixed, x, feed, project, interpret, tile):
     names = _projections(project)
     if names:
         outs |= {"seen": width} | dict.fromkeys(names, width)
-    found = call(_forward_kernel, tiled, _named(feed, project), outs, interpret, (tile, *FORWARD[tile]))
+    found = call(_between_kernel, tiled, _named(feed, project), outs, interpret, (tile, *FORWARD[tile]))
     out = found.get("out", x)
     return (out, [found.pop(name) for name in names]), (mixed, out, found, feed, project)
 
 
-def _forward_kernel(refs: Refs, columns: int) -> None:
+def _between_kernel(refs: Refs, columns: int) -> None:
     rows = _float(refs["x"])
+    columns = min(columns, rows.shape[1])
     if "mixed" in refs:
         rows = _feed_rows(refs, rows, columns)
         refs["out"][...] = _lower(rows)
@@ -122,7 +123,7 @@ def _backward(interpret, tile, kept, grads):
     if feed is not None:
         outs |= {"d_hidden": feed.expand.shape[1], "step": width, "d_mixed": width}
         tiled |= {"total": found["total"], "hidden": found["hidden"]}
-    back = call(_backward_kernel, tiled, _named(feed, project), outs, interpret, BACKWARD[tile], sums=True)
+    back = call(_between_back_kernel, tiled, _named(feed, project), outs, interpret, BACKWARD[tile], sums=True)
     sums, above, d_feed, d_project = back["sums"].sum(axis=0), back.get("grad", past), None, None
     if feed is not None:
         pairs = ((mixed, back["step"]), (found["normal"], back["d_hidden"]), (found["hidden"], above))
@@ -133,8 +134,9 @@ def _backward(interpret, tile, kept, grads):
     return back.get("d_mixed"), back.get("step", above), d_feed, d_project
 
 
-def _backward_kernel(refs: Refs, columns: int) -> None:
+def _between_back_kernel(refs: Refs, columns: int) -> None:
     sums, grad = refs["sums"], _float(refs["past"])
+    columns = min(columns, grad.shape[1])
     if "project" in refs:
         grad += _back_through_project(refs, grad.shape[1], columns)
         refs["grad"][...] = _lower(grad)

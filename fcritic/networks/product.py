@@ -47,7 +47,8 @@ def target_values(
     inputs = jnp.concatenate([jnp.broadcast_to(obs, (*act.shape[:2], obs.shape[1])), act], axis=-1)
     inputs, layers = _state_action(head, inputs)
     encoder = tuple(array for layer in layers for array in layer)
-    code, weight_sa, joint = _joint(head, codes)
+    # Behind a barrier: the compiler would join this product of the codes with that of the error, then cut it again.
+    code, weight_sa, joint = _joint(head, jax.lax.optimization_barrier(codes))
     return (
         target_kernel.target_values(inputs, code, encoder, (weight_sa, *joint), INTERPRET)
         + head.joint.layers[-1].bias[0]

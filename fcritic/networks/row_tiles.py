@@ -17,14 +17,15 @@ SUMS = 16
 
 def call(
     kernel: Callable[[Refs, int], None],
-    tiled: dict[str, Float[Array, "rows _"]],
+    tiled: dict[str, Array],
     whole: dict[str, Array],
     widths: dict[str, int],
     interpret: bool,
     how: tuple[int, int, int, int],
     sums: bool = False,
+    across: tuple[str, ...] = (),
 ) -> dict[str, Array]:
-    """Outputs of these widths, and sums of each tile where they are asked for.
+    """Outputs of these widths, and sums of each tile where they are asked for. What is `across` is transposed.
 
     `how`: rows of a tile, warps of a program, how many loads it has under way, columns of a part of a weight.
     """
@@ -32,9 +33,12 @@ def call(
     count, width = next(iter(tiled.values())).shape
     # The last tile goes back over rows of the one before, where they are not whole tiles, and computes them again.
     start = lambda k: jnp.minimum(k * tile, count - tile)
-    of_rows = lambda width: pl.BlockSpec((pl.Element(tile), pl.Element(width)), lambda k: (start(k), 0))
-    out_specs = [of_rows(width) for width in widths.values()]
-    out_shape = [jax.ShapeDtypeStruct((count, width), jnp.bfloat16) for width in widths.values()]
+    swap = lambda name, pair: pair[::-1] if name in across else pair
+    spec = lambda name, width: pl.BlockSpec(
+        swap(name, (pl.Element(tile), pl.Element(width))), lambda k: swap(name, (start(k), 0))
+    )
+    out_specs = [spec(name, width) for name, width in widths.items()]
+    out_shape = [jax.ShapeDtypeStruct(swap(name, (count, width)), jnp.bfloat16) for name, width in widths.items()]
     names, tiles = [*tiled, *whole, *widths], pl.cdiv(count, tile)
     if sums:
         names.append("sums")
@@ -45,19 +49,20 @@ def call(
         named, k = dict(zip(names, refs, strict=True)), pl.program_id(0)
         if sums and count % tile:
             named["fresh"] = jnp.arange(tile) >= k * tile - start(k)
-        kernel(named, min(columns, width))
+        kernel(named, columns)
 
     outs = pl.pallas_call(
         body,
         grid=(tiles,),
         in_specs=[
-            *(of_rows(array.shape[1]) for array in tiled.values()),
+            *(spec(name, swap(name, array.shape)[1]) for name, array in tiled.items()),
             *(pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()),
         ],
         out_specs=out_specs,
         out_shape=out_shape,
         compiler_params=None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
+        name=kernel.__name__.strip("_"),
     )(*tiled.values(), *whole.values())
     return dict(zip(names[-len(outs) :], outs, strict=True))
 
