@@ -1,6 +1,7 @@
 """Kernels that go through many rows tile by tile, with arrays by their names."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -41,40 +42,44 @@ def call(
     """
     tile, warps, stages, columns = how
     count, width = next(iter(tiled.values())).shape
-    # The last tile goes back over rows of the one before, where they are not whole tiles, and computes them again.
-    start = lambda k: jnp.minimum(k * tile, count - tile)
+    tiles, start = pl.cdiv(count, tile), partial(_start, tile, count)
     swap = lambda name, pair: pair[::-1] if name in across else pair
-    spec = lambda name, width: pl.BlockSpec(
-        swap(name, (pl.Element(tile), pl.Element(width))), lambda k: swap(name, (start(k), 0))
-    )
-    out_specs = [spec(name, width) for name, width in widths.items()]
-    out_shape = [jax.ShapeDtypeStruct(swap(name, (count, width)), jnp.bfloat16) for name, width in widths.items()]
-    names, tiles = [*tiled, *whole, *widths], pl.cdiv(count, tile)
+    element = lambda name, size: swap(name, (pl.Element(tile), pl.Element(size)))
+    spec = lambda name, size: pl.BlockSpec(element(name, size), lambda k: swap(name, (start(k), 0)))
+    out = {name: jax.ShapeDtypeStruct(swap(name, (count, size)), jnp.bfloat16) for name, size in widths.items()}
+    out_specs = [spec(name, size) for name, size in widths.items()]
     if sums:
-        names.append("sums")
+        out["sums"] = jax.ShapeDtypeStruct((tiles, SUMS, width), jnp.float32)
         out_specs.append(pl.BlockSpec((None, SUMS, width), lambda k: (k, 0, 0)))
-        out_shape.append(jax.ShapeDtypeStruct((tiles, SUMS, width), jnp.float32))
 
     def body(*refs: Ref) -> None:
-        named, k = dict(zip(names, refs, strict=True)), pl.program_id(0)
-        if sums and count % tile:
-            named["fresh"] = jnp.arange(tile) >= k * tile - start(k)
-        kernel(named, columns)
+        fresh = {"fresh": _fresh(tile, count)} if sums and count % tile else {}
+        kernel(dict(zip((*tiled, *whole, *out), refs, strict=True)) | fresh, columns)
 
-    outs = pl.pallas_call(
+    of_tiled = [spec(name, swap(name, array.shape)[1]) for name, array in tiled.items()]
+    of_whole = [pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()]
+    found = pl.pallas_call(
         body,
         grid=(tiles,),
-        in_specs=[
-            *(spec(name, swap(name, array.shape)[1]) for name, array in tiled.items()),
-            *(pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()),
-        ],
+        in_specs=of_tiled + of_whole,
         out_specs=out_specs,
-        out_shape=out_shape,
+        out_shape=list(out.values()),
         compiler_params=None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
         name=kernel.__name__.strip("_"),
     )(*tiled.values(), *whole.values())
-    return dict(zip(names[-len(outs) :], outs, strict=True))
+    return dict(zip(out, found, strict=True))
+
+
+def _start(tile: int, count: int, k: Array) -> Array:
+    """Where rows are not whole tiles, the last goes back over rows of the one before and computes them again."""
+    return jnp.minimum(k * tile, count - tile)
+
+
+def _fresh(tile: int, count: int) -> Array:
+    """Which rows of this program's tile are in no tile before it."""
+    k = pl.program_id(0)
+    return jnp.arange(tile) >= k * tile - _start(tile, count, k)
 
 
 def over_rows(refs: Refs, rows: Float[Array, "tile width"]) -> Float[Array, " width"]:
