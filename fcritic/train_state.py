@@ -10,7 +10,7 @@ from jax import vmap
 from jaxtyping import Array, Int, UInt32
 import numpy as np
 
-from fcritic.networks.row_tiles import SEEDS
+from fcritic.networks.fused_blocks import SEEDS
 from fcritic.packed import unpack_stack
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import Metrics

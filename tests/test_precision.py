@@ -10,7 +10,7 @@ import pytest
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import block_kernels, error_kernels, fused_blocks, policy_kernels, product, row_tiles
+from fcritic.networks import block_kernels, fused_blocks, policy_kernels, product
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import bits_must_repeat, lower
@@ -58,7 +58,6 @@ def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
     plain, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     monkeypatch.setattr(product, "INTERPRET", True)
     monkeypatch.setattr(fused_blocks, "INTERPRET", True)
-    monkeypatch.setattr(error_kernels, "STEP", {True: (16, 4, 2)})  # each of the two actors in a group of its own
     fast, fast_metrics, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     assert distance(plain, fast) > 0  # the kernels did run
     assert distance(fast, wanted) < min(0.02, 1.2 * distance(plain, wanted))  # bfloat16 has 8 bits
@@ -136,7 +135,7 @@ def test_a_sum_over_rows_is_the_same_in_parts():
 
 def test_tiles_are_larger_where_there_is_more_to_share_out():
     tiles = lambda shared, seeds: int(
-        jax.vmap(lambda _: fused_blocks.rows_of_a_tile(shared), axis_name=row_tiles.SEEDS, out_axes=None)(
+        jax.vmap(lambda _: fused_blocks.rows_of_a_tile(shared), axis_name=fused_blocks.SEEDS, out_axes=None)(
             jnp.zeros(seeds)
         )
     )

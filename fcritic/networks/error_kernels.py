@@ -6,7 +6,6 @@ each. Left to the compiler, these were most of the time: it writes float32 in be
 
 from collections.abc import Callable
 from functools import partial
-import math
 from typing import Any
 
 import jax
@@ -17,12 +16,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks.norm_kernels import standardise, standardise_backward
-from fcritic.networks.row_tiles import few_seeds
 
 TILE, WARPS = 16, 4
 """Rows of a tile and warps of a program."""
-STEP = {True: (16, 4, 5), False: (16, 4, 1)}
-"""Whether seeds are few -> rows and warps of the last kernel, and groups of actors that its programs go through."""
+STEP_TILE, STEP_WARPS = 16, 4
+"""The same for the last kernel, whose programs go through all actors."""
 
 Ref = Any
 
@@ -82,33 +80,27 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
 
 def _first_backward(above, code, state_action, first, interpret) -> tuple[Array, Array, Array]:
     """Gradients of the code's part, of E_sa's part and of the norm of the first layer."""
-    (actors, batch, width), (tile, warps, most) = above.shape, STEP[few_seeds()]
-    tile, groups = min(tile, batch), math.gcd(actors, most)
-    tiles, members = batch // tile, actors // groups
+    (actors, batch, width), tile = above.shape, min(STEP_TILE, state_action.shape[0])
+    tiles = batch // tile
+    of_rows = pl.BlockSpec((tile, width), lambda k: (k, 0))
     step, of_codes, of_first = _call(
-        _step_kernel,
-        (groups, tiles),
+        partial(_step_kernel, actors=actors),
+        (tiles,),
+        [pl.BlockSpec((actors, tile, width), lambda k: (0, k, 0)), _whole(code), of_rows, _whole(first)],
         [
-            pl.BlockSpec((None, members, tile, width), lambda g, k: (g, 0, k, 0)),
-            pl.BlockSpec((None, members, width), lambda g, k: (g, 0, 0)),
-            _of_rows(tile, width),
-            _whole(first),
+            of_rows,
+            pl.BlockSpec((None, actors, width), lambda k: (k, 0, 0)),
+            pl.BlockSpec((None, 3, width), lambda k: (k, 0, 0)),
         ],
         [
-            _of_both(tile, width),
-            pl.BlockSpec((None, None, members, width), lambda g, k: (k, g, 0, 0)),
-            pl.BlockSpec((None, None, 3, width), lambda g, k: (k, g, 0, 0)),
-        ],
-        [
-            jax.ShapeDtypeStruct((groups, batch, width), state_action.dtype if groups == 1 else jnp.float32),
-            _floats(tiles, groups, members, width),
-            _floats(tiles, groups, 3, width),
+            jax.ShapeDtypeStruct((batch, width), state_action.dtype),
+            _floats(tiles, actors, width),
+            _floats(tiles, 3, width),
         ],
         interpret=interpret,
-        warps=warps,
-    )(above.reshape(groups, members, batch, width), code.reshape(groups, members, width), state_action, first)
-    of_codes = of_codes.sum(axis=0).reshape(actors, width)
-    return of_codes, step.sum(axis=0).astype(state_action.dtype), _eight(of_first.sum(axis=(0, 1)))
+        warps=STEP_WARPS,
+    )(above, code, state_action, first)
+    return of_codes.sum(axis=0), step, _eight(of_first.sum(axis=0))
 
 
 def _squared_error_backward(interpret, gradients, cotangents):
@@ -142,9 +134,9 @@ def _error_kernel(
 
 
 def _step_kernel(
-    above: Ref, code: Ref, state_action: Ref, first: Ref, step: Ref, of_codes: Ref, of_first: Ref
+    above: Ref, code: Ref, state_action: Ref, first: Ref, step: Ref, of_codes: Ref, of_first: Ref, actors: int
 ) -> None:
-    """Backward through the first layer, summed over the group for E_sa and over the tile for codes and norms."""
+    """Backward through the first layer, summed over actors for E_sa and over the tile for codes and norms."""
     shared = state_action[...].astype(jnp.float32) + first[2, :][None]
 
     def add(actor, sums):
@@ -158,7 +150,7 @@ def _step_kernel(
         return total + grads, scale, offset
 
     zeros = jnp.zeros_like(first[0, :])
-    total, scale, offset = lax.fori_loop(0, code.shape[0], add, (jnp.zeros_like(shared), zeros, zeros))
+    total, scale, offset = lax.fori_loop(0, actors, add, (jnp.zeros_like(shared), zeros, zeros))
     step[...] = total.astype(step.dtype)
     of_first[0, :] = scale
     of_first[1, :] = offset

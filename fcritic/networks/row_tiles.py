@@ -14,16 +14,6 @@ Ref = Any
 Refs = dict[str, Ref]
 SUMS = 16
 """Rows that each tile has for sums over its own."""
-SEEDS = "seeds"
-"""Name of the axis of seeds, where one program trains several."""
-
-
-def few_seeds() -> bool:
-    """Whether the program trains fewer than four seeds, so that kernels must be cut small to fill the chip."""
-    try:
-        return jax.lax.axis_size(SEEDS) < 4
-    except NameError:  # the program has no such axis
-        return True
 
 
 def call(
