@@ -76,7 +76,7 @@ def test_codes_of_a_stack_are_those_of_each_policy(interpreted, probes, hidden):
     codes = lowered.codes(policies).astype(jnp.float32)
     assert distance(codes, jax.vmap(encoder)(policies)) < 0.02
     one = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
-    assert policy_kernels.fit(one, lowered.probes, 32) == (hidden == 32)
+    assert policy_kernels.fit(one, lowered.probes) == (hidden == 32)
 
 
 def test_seeds_can_be_mapped_over_kernels(interpreted):
@@ -139,7 +139,7 @@ def test_tiles_are_larger_where_there_is_more_to_share_out():
             jnp.zeros(seeds)
         )
     )
-    assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 64, 64]
+    assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 128, 128]
     assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
 
 
@@ -165,7 +165,7 @@ def plain_codes(blocks, norm, read, rows):
 
 
 @pytest.mark.parametrize(
-    ("tile", "code", "encoders", "columns"), [(32, 32, 1, 32), (64, 8, 1, 32), (32, 32, 2, 16), (128, 32, 2, 16)]
+    ("tile", "code", "encoders", "columns"), [(32, 32, 1, 32), (128, 8, 1, 32), (32, 32, 2, 16), (128, 32, 2, 16)]
 )
 def test_codes_and_gradients_of_several_blocks_are_those_of_the_plain_ones(
     interpreted, monkeypatch, tile, code, encoders, columns
@@ -204,9 +204,7 @@ def test_every_token_can_be_kept(interpreted):
 @pytest.mark.parametrize(("tile", "reach", "columns"), [(32, None, 64), (64, 0.5, 16)])
 def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(monkeypatch, tile, reach, columns):
     """80 probes, no whole tiles, of two encoders, and three policies; both get gradients, each its own."""
-    for name in ("FORWARD", "BACKWARD"):
-        how = {rows: (*rest, columns) for rows, (*rest, _) in getattr(policy_kernels, name).items()}
-        monkeypatch.setattr(policy_kernels, name, how)
+    monkeypatch.setattr(policy_kernels, "HOW", (tile, 4, 2, columns))
     make = lambda key: DeterministicPolicy(5, (32, 32), 3, key=key, last_scale=0.5, reach=reach)
     policies = ensembles.stack(make, 3, jax.random.key(0))
     probes = jax.random.normal(jax.random.key(1), (2, 80, 5))
@@ -224,10 +222,9 @@ def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(monk
             policies, probes
         )
 
-    kernels = lambda policy, rows: policy_kernels.last_layers(policy, rows, True, tile)
-    assert policy_kernels.fit(
-        lower(ensembles.member(policies, 0), jnp.dtype("bfloat16")), probes[0].astype("bfloat16"), tile
-    )
+    kernels = lambda policy, rows: policy_kernels.last_layers(policy, rows, True)
+    low = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
+    assert policy_kernels.fit(low, probes[0].astype("bfloat16"))
     gradients, layers = found(kernels, "bfloat16")
     plain = lambda policy, rows: jax.vmap(policy.activations)(rows)[1:]
     wanted, wanted_layers = found(plain, "float32")

@@ -194,10 +194,9 @@ class ActorEncoder(eqx.Module):
         self, policy: Policy, probes: Float[Array, "probes obs"]
     ) -> tuple[Float[Array, "probes _"] | None, ...]:
         """The layers of a policy at all probes, by kernels where they fit; these leave out the first of three."""
-        tile = fused_blocks.rows_of_a_tile(self.config.shared)
         unread = 0 not in {layer % 3 for layer in self.config.layers}
-        if unread and fused_blocks.fit(self.blocks) and policy_kernels.fit(policy, probes, tile):
-            return (None, *policy_kernels.last_layers(policy, probes, fused_blocks.INTERPRET, tile))
+        if unread and fused_blocks.fit(self.blocks) and policy_kernels.fit(policy, probes):
+            return (None, *policy_kernels.last_layers(policy, probes, fused_blocks.INTERPRET))
         return vmap(policy.activations)(probes)
 
 

@@ -19,7 +19,7 @@ from fcritic.networks.norm_kernels import standardise, standardise_backward
 
 TILE, WARPS = 16, 4
 """Rows of a tile and warps of a program."""
-STEP_TILE, STEP_WARPS = 16, 4
+STEP_TILE, STEP_WARPS = 8, 2
 """The same for the last kernel, whose programs go through all actors."""
 
 Ref = Any

@@ -46,7 +46,7 @@ def rows_of_a_tile(shared: bool) -> int:
         seeds = jax.lax.axis_size(SEEDS)
     except NameError:  # the program has no such axis
         seeds = 1
-    return 32 if shared and seeds < 4 else 64
+    return 32 if shared and seeds < 4 else 128
 
 
 def first_codes(

@@ -16,17 +16,15 @@ from jaxtyping import Array, Float
 from fcritic.networks.policies import DeterministicPolicy, Policy
 from fcritic.networks.row_tiles import Refs, call
 
-FORWARD = {32: (32, 4, 2, 64), 64: (64, 4, 2, 64), 128: (64, 4, 2, 64)}
-"""Rows of a tile of the encoder -> rows of one here, warps of a program, loads under way, columns of a part."""
-BACKWARD = {32: (32, 4, 2, 64), 64: (64, 8, 2, 64), 128: (64, 8, 2, 64)}
-"""The same backward."""
+HOW = (64, 4, 2, 64)
+"""Probes of a tile, warps of a program, how many loads it has under way, and columns of a part of a weight."""
 LEAST = 16
 """The narrowest product of a kernel."""
 
 Rows = Float[Array, "probes _"]
 
 
-def fit(policy: Policy, probes: Float[Array, "probes obs"], tile: int) -> bool:
+def fit(policy: Policy, probes: Float[Array, "probes obs"]) -> bool:
     """Whether the kernels can compute this policy: two hidden layers, powers of two wide, in bfloat16."""
     if not isinstance(policy, DeterministicPolicy) or len(policy.network.layers) != 3:
         return False
@@ -37,13 +35,13 @@ def fit(policy: Policy, probes: Float[Array, "probes obs"], tile: int) -> bool:
         and widths[0] == widths[1]
         and 32 <= widths[0] <= 256
         and widths[0] & (widths[0] - 1) == 0
-        and probes.shape[0] >= FORWARD[tile][0]
+        and probes.shape[0] >= HOW[0]
         and max(probes.shape[1], policy.network.layers[-1].bias.shape[0]) <= widths[0]
     )
 
 
 def last_layers(
-    policy: DeterministicPolicy, probes: Float[Array, "probes obs"], interpret: bool, tile: int
+    policy: DeterministicPolicy, probes: Float[Array, "probes obs"], interpret: bool
 ) -> tuple[Float[Array, "probes width"], Float[Array, "probes act"]]:
     """The second hidden layer and the actions at many probes: `policy.activations` of each, without the first."""
     first, second, third = policy.network.layers
@@ -53,11 +51,11 @@ def last_layers(
     last = jnp.pad(third.weight, ((0, 0), (0, _power(actions) - actions)))
     biases = jnp.stack([first.bias, second.bias, jnp.pad(third.bias, (0, width - actions))]).astype(jnp.float32)
     rows = jnp.pad(probes, ((0, 0), (0, missing)))
-    hidden, raw = _layers(rows, biases, weight, second.weight, last, interpret, tile)
+    hidden, raw = _layers(rows, biases, weight, second.weight, last, interpret)
     return hidden.T, policy.squashed(raw[:, :actions])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+@partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _layers(
     probes: Rows,
     biases: Float[Array, "3 width"],
@@ -65,13 +63,12 @@ def _layers(
     second: Float[Array, "width width"],
     third: Float[Array, "width act"],
     interpret: bool,
-    tile: int,
 ) -> tuple[Float[Array, "width probes"], Rows]:
     """The second hidden layer neuron by neuron, as an encoder reads it, and the last one before its tanh."""
-    return _forward(probes, biases, first, second, third, interpret, tile)[0]
+    return _forward(probes, biases, first, second, third, interpret)[0]
 
 
-def _forward(probes, biases, first, second, third, interpret, tile):
+def _forward(probes, biases, first, second, third, interpret):
     weights = {"first": first, "second": second, "third": third}
     outs = {"early": second.shape[0], "late": second.shape[1], "raw": third.shape[1]}
     found = call(
@@ -80,7 +77,7 @@ def _forward(probes, biases, first, second, third, interpret, tile):
         {"biases": biases} | weights,
         outs,
         interpret,
-        FORWARD[tile],
+        HOW,
         across=("late",),
     )
     return (found["late"], found["raw"]), (probes, found["early"], found["late"], weights)
@@ -103,13 +100,13 @@ def _policy_kernel(refs: Refs, columns: int) -> None:
     refs["raw"][...] = lax.fori_loop(0, second.shape[1] // columns, add, start).astype(jnp.bfloat16)
 
 
-def _backward(interpret, tile, kept, grads):
+def _backward(interpret, kept, grads):
     probes, early, late, weights = kept
     d_late, d_raw = grads
     width = late.shape[0]
     tiled = {"early": early, "late": late, "d_late": d_late, "d_raw": d_raw}
     outs = {"of_early": width, "of_late": width, "of_probes": probes.shape[1]}
-    back = call(_policy_back_kernel, tiled, weights, outs, interpret, BACKWARD[tile], across=("late", "d_late"))
+    back = call(_policy_back_kernel, tiled, weights, outs, interpret, HOW, across=("late", "d_late"))
     layers = ((probes, back["of_early"]), (early, back["of_late"]), (late.T, d_raw))
     over_rows = partial(jnp.sum, axis=0, dtype=jnp.float32)
     d_last = jnp.pad(over_rows(d_raw), (0, width - d_raw.shape[1]))

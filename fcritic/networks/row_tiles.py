@@ -30,14 +30,22 @@ def call(
 
     `how`: rows of a tile, warps of a program, how many loads it has under way, columns of a part of a weight.
     """
+    names, arrays = (tuple(tiled), tuple(whole)), (tuple(tiled.values()), tuple(whole.values()))
+    return _call(kernel, names, tuple(widths.items()), interpret, how, sums, across, arrays)
+
+
+@partial(jax.jit, static_argnums=range(7), inline=True)
+def _call(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[str, Array]:
+    """Traced once for all blocks that are alike."""
+    tiled, whole = (dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True))
     tile, warps, stages, columns = how
     count, width = next(iter(tiled.values())).shape
     tiles, start = pl.cdiv(count, tile), partial(_start, tile, count)
     swap = lambda name, pair: pair[::-1] if name in across else pair
     element = lambda name, size: swap(name, (pl.Element(tile), pl.Element(size)))
     spec = lambda name, size: pl.BlockSpec(element(name, size), lambda k: swap(name, (start(k), 0)))
-    out = {name: jax.ShapeDtypeStruct(swap(name, (count, size)), jnp.bfloat16) for name, size in widths.items()}
-    out_specs = [spec(name, size) for name, size in widths.items()]
+    out = {name: jax.ShapeDtypeStruct(swap(name, (count, size)), jnp.bfloat16) for name, size in widths}
+    out_specs = [spec(name, size) for name, size in widths]
     if sums:
         out["sums"] = jax.ShapeDtypeStruct((tiles, SUMS, width), jnp.float32)
         out_specs.append(pl.BlockSpec((None, SUMS, width), lambda k: (k, 0, 0)))
