@@ -10,7 +10,7 @@ import pytest
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import block_kernels, fused_blocks, product
+from fcritic.networks import block_kernels, fused_blocks, policy_kernels, product
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import bits_must_repeat, lower
@@ -65,14 +65,18 @@ def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
         assert float(fast_metrics[name]) == pytest.approx(float(value), rel=0.03, abs=2e-3), name
 
 
-def test_codes_of_a_stack_are_those_of_each_policy(interpreted):
-    """33 tokens and padding: no token may see the padding."""
-    config = EncoderConfig(probes=8, depth=1, width=32, code=8)
-    make = lambda key: DeterministicPolicy(5, (30, 30), 3, key=key, last_scale=0.5)
+@pytest.mark.parametrize(("probes", "hidden"), [(8, 30), (64, 32)])
+def test_codes_of_a_stack_are_those_of_each_policy(interpreted, probes, hidden):
+    """Odd numbers of tokens and padding: no token may see the padding. Policies that fit have kernels too."""
+    config = EncoderConfig(probes=probes, depth=1, width=32, code=8)
+    make = lambda key: DeterministicPolicy(5, (hidden, hidden), 3, key=key, last_scale=0.5)
     policies = ensembles.stack(make, 3, jax.random.key(0))
-    encoder = config.build(5, (30, 30, 3), jax.random.key(1))
-    codes = lower(encoder, jnp.dtype("bfloat16")).codes(policies).astype(jnp.float32)
+    encoder = config.build(5, (hidden, hidden, 3), jax.random.key(1))
+    lowered = lower(encoder, jnp.dtype("bfloat16"))
+    codes = lowered.codes(policies).astype(jnp.float32)
     assert distance(codes, jax.vmap(encoder)(policies)) < 0.02
+    one = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
+    assert policy_kernels.fit(one, lowered.probes) == (hidden == 32)
 
 
 def test_seeds_can_be_mapped_over_kernels(interpreted):
@@ -135,26 +139,96 @@ def test_tiles_are_larger_where_there_is_more_to_share_out():
             jnp.zeros(seeds)
         )
     )
-    assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 64, 64]
+    assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 128, 128]
     assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
 
 
-@pytest.mark.parametrize("tile", [32, 64])
-def test_gradients_of_several_blocks_are_those_of_the_plain_ones(interpreted, tile):
-    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows."""
-    blocks = EncoderConfig(probes=8, depth=2, width=32, code=8).build(5, (30, 30, 3), jax.random.key(1)).blocks
-    sequences, along = (jax.random.normal(jax.random.key(i), (6, n, 32)) for i, n in enumerate((71, 1)))
+def codes_and_gradients(first_codes, encoders, sequences, along, dtype: str):
+    """Of a stack of encoders, each with its own sequences."""
 
-    def gradient(first, dtype):
-        found = lambda parts, rows: first(lower(parts, jnp.dtype(dtype)), rows.astype(dtype)).astype(jnp.float32)
-        return jax.jit(jax.grad(lambda *pair: (found(*pair) * along[:, 0]).sum(), argnums=(0, 1)))(
-            blocks, sequences
+    def codes(encoder, rows):
+        encoder = lower(encoder, jnp.dtype(dtype))
+        return first_codes(encoder.blocks, encoder.norm, encoder.read, rows.astype(dtype)).astype(jnp.float32)
+
+    def total(encoders, rows):
+        found = jax.vmap(codes)(encoders, rows)
+        return (found * along).sum(), found
+
+    gradients, found = jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(encoders, sequences)
+    return found, (gradients[0].blocks, gradients[0].norm, gradients[0].read, gradients[1])
+
+
+def plain_codes(blocks, norm, read, rows):
+    for block in blocks:
+        rows = jax.vmap(block)(rows)
+    return jax.vmap(lambda token: read(norm(token)))(rows[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("tile", "code", "encoders", "columns"), [(32, 32, 1, 32), (128, 8, 1, 32), (32, 32, 2, 16), (128, 32, 2, 16)]
+)
+def test_codes_and_gradients_of_several_blocks_are_those_of_the_plain_ones(
+    interpreted, monkeypatch, tile, code, encoders, columns
+):
+    """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows. Codes as wide as
+    the blocks are read by the kernels too; weights are loaded whole or in parts."""
+    for name in ("FORWARD", "BACKWARD"):
+        how = {rows: (*rest, columns) for rows, (*rest, _) in getattr(block_kernels, name).items()}
+        monkeypatch.setattr(block_kernels, name, how)
+    config = EncoderConfig(probes=8, depth=3, width=32, code=code)
+    stack = ensembles.stack(lambda key: config.build(5, (30, 30, 3), key), encoders, jax.random.key(1))
+    sequences = jax.random.normal(jax.random.key(0), (encoders, 6, 71, 32))
+    along = jax.random.normal(jax.random.key(1), (encoders, 6, code))
+    given = stack, sequences, along
+    codes, gradients = codes_and_gradients(
+        lambda *parts: fused_blocks.first_codes(*parts, tile), *given, dtype="bfloat16"
+    )
+    wanted_codes, wanted = codes_and_gradients(plain_codes, *given, dtype="float32")
+    assert distance(codes, wanted_codes) < 0.02
+    assert distance(gradients, wanted) < 0.05  # plain bfloat16: 0.03
+    for index in range(encoders):
+        assert distance(ensembles.member(codes, index), ensembles.member(wanted_codes, index)) < 0.02
+        assert distance(ensembles.member(gradients, index), ensembles.member(wanted, index)) < 0.05
+
+
+def test_every_token_can_be_kept(interpreted):
+    """Pooling by the mean reads all of them, and none of the padding."""
+    config = EncoderConfig(probes=8, depth=2, width=32, code=8, pooling="mean")
+    make = lambda key: DeterministicPolicy(5, (30, 30), 3, key=key, last_scale=0.5)
+    policies = ensembles.stack(make, 3, jax.random.key(0))
+    encoder = config.build(5, (30, 30, 3), jax.random.key(1))
+    codes = lower(encoder, jnp.dtype("bfloat16")).codes(policies).astype(jnp.float32)
+    assert distance(codes, jax.vmap(encoder)(policies)) < 0.02
+
+
+@pytest.mark.parametrize(("tile", "reach", "columns"), [(32, None, 64), (64, 0.5, 16)])
+def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(monkeypatch, tile, reach, columns):
+    """80 probes, no whole tiles, of two encoders, and three policies; both get gradients, each its own."""
+    monkeypatch.setattr(policy_kernels, "HOW", (tile, 4, 2, columns))
+    make = lambda key: DeterministicPolicy(5, (32, 32), 3, key=key, last_scale=0.5, reach=reach)
+    policies = ensembles.stack(make, 3, jax.random.key(0))
+    probes = jax.random.normal(jax.random.key(1), (2, 80, 5))
+    along = [jax.random.normal(jax.random.key(2), (2, 3, 80, width)) for width in (32, 3)]
+
+    def total(policies, probes, layers, dtype):
+        policies = lower(policies, jnp.dtype(dtype))
+        over_policies = jax.vmap(layers, in_axes=(0, None))
+        found = jax.vmap(over_policies, in_axes=(None, 0))(policies, probes.astype(dtype))
+        found = [layer.astype(jnp.float32) for layer in found]
+        return sum((a * b).sum() for a, b in zip(found, along, strict=True)), found
+
+    def found(layers, dtype):
+        return jax.jit(jax.grad(lambda *pair: total(*pair, layers, dtype), argnums=(0, 1), has_aux=True))(
+            policies, probes
         )
 
-    def plain(parts, rows):
-        for block in parts:
-            rows = jax.vmap(block)(rows)
-        return rows[:, 0]
-
-    found = gradient(lambda *pair: fused_blocks.first_tokens(*pair, tile), "bfloat16")
-    assert distance(found, gradient(plain, "float32")) < 0.05  # plain bfloat16: 0.03
+    kernels = lambda policy, rows: policy_kernels.last_layers(policy, rows, True)
+    low = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
+    assert policy_kernels.fit(low, probes[0].astype("bfloat16"))
+    gradients, layers = found(kernels, "bfloat16")
+    plain = lambda policy, rows: jax.vmap(policy.activations)(rows)[1:]
+    wanted, wanted_layers = found(plain, "float32")
+    assert distance(layers, wanted_layers) < 0.01
+    usual = found(plain, "bfloat16")[0]
+    for own, near, exact in zip(*(jax.tree.leaves(tree) for tree in (gradients, usual, wanted)), strict=True):
+        assert distance(own, exact) < min(0.1, 1.2 * distance(near, exact))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks import fused_blocks
+from fcritic.networks import fused_blocks, policy_kernels
 from fcritic.networks.initial import fresh_norm, normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
@@ -165,17 +165,16 @@ class ActorEncoder(eqx.Module):
         tile = fused_blocks.rows_of_a_tile(self.config.shared)
         if pooling == "mean":
             pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
-        else:
-            if pooling == "summary":
-                summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
-                sequences = jnp.concatenate([summary, sequences], axis=1)
-            pooled = fused_blocks.first_tokens(self.blocks, sequences, tile)
-        return vmap(lambda token: self.read(self.norm(token)))(pooled)
+            return vmap(lambda token: self.read(self.norm(token)))(pooled)
+        if pooling == "summary":
+            summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
+            sequences = jnp.concatenate([summary, sequences], axis=1)
+        return fused_blocks.first_codes(self.blocks, self.norm, self.read, sequences, tile)
 
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
         """The tokens of a policy, without the summary."""
         probes = self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
-        activations = vmap(lower(policy, probes.dtype).activations)(probes)
+        activations = self._activations(lower(policy, probes.dtype), probes)
         count, layers = len(activations), self.config.layers
         if not all(-count <= layer < count for layer in layers):
             raise UsageError(
@@ -190,6 +189,15 @@ class ActorEncoder(eqx.Module):
             return tokens + sinusoids(*tokens.shape)
         placed = zip(projected, self.places, strict=True)
         return jnp.concatenate([values + jnp.broadcast_to(place, values.shape) for values, place in placed])
+
+    def _activations(
+        self, policy: Policy, probes: Float[Array, "probes obs"]
+    ) -> tuple[Float[Array, "probes _"] | None, ...]:
+        """The layers of a policy at all probes, by kernels where they fit; these leave out the first of three."""
+        unread = 0 not in {layer % 3 for layer in self.config.layers}
+        if unread and fused_blocks.fit(self.blocks) and policy_kernels.fit(policy, probes):
+            return (None, *policy_kernels.last_layers(policy, probes, fused_blocks.INTERPRET))
+        return vmap(policy.activations)(probes)
 
 
 def sinusoids(count: int, width: int) -> Float[Array, "count width"]:

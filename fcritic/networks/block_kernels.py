@@ -1,14 +1,14 @@
-"""The two halves of a transformer block around its attention, each one kernel forward and one backward.
+"""What lies between the attentions of a stack of transformer blocks: one kernel forward and one backward.
 
 A block of the actor encoder is small: layer by layer it is dozens of kernels that last 2 microseconds each and wait
-for one another. Both halves work row by row, so a program takes a tile of rows through all that they do. Gradients
-of weights are ordinary matrix products of what the backward kernels leave behind.
+for one another. Between two attentions everything is done row by row, so a program takes a tile of rows through the
+rest of a block and the projections of the next one. Weights are loaded ahead, part by part. Gradients of weights
+are ordinary matrix products of what the kernels leave behind; nothing waits for them.
 `fcritic.networks.transformer.Block` is the plain reference.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import lax
@@ -18,170 +18,179 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks.norm_kernels import standardise, standardise_backward
+from fcritic.networks.row_tiles import SUMS, Ref, Refs, call, over_rows
 
-WARPS = 4
-"""Warps of a program."""
+FORWARD = {16: (4, 2, 128), 32: (4, 3, 128), 128: (8, 2, 128)}
+"""Rows of a tile -> warps of a program, how many loads it has under way, and columns of a part of a weight."""
+BACKWARD = {16: (16, 4, 2, 128), 32: (32, 4, 2, 128), 128: (64, 4, 2, 64)}
+"""Rows of a tile forward -> rows of one backward, warps, loads and columns."""
 PARTS = 5
 """Parts of a sum over many rows that is the gradient of a weight."""
 
-Ref = Any
 Rows = Float[Array, "rows width"]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5, 6))
-def project(
-    x: Rows,
-    vectors: Float[Array, "8 width"],
-    query: Float[Array, "width width"],
-    key: Float[Array, "width width"],
-    value: Float[Array, "width width"],
-    interpret: bool,
-    tile: int,
-) -> tuple[Rows, Rows, Rows, Rows]:
-    """Query, key and value of normalised rows, and the rows, so that gradients that pass them by are added here.
+class Feed(NamedTuple):
+    """What follows attention. Vectors: scale, offset, biases of `output`, `contract` and (four parts) `expand`."""
 
-    Vectors: scale, offset, three biases; the rest is not used.
+    feed_vectors: Float[Array, "8 width"]
+    output: Float[Array, "width width"]
+    expand: Float[Array, "width hidden"]
+    contract: Float[Array, "hidden width"]
+
+
+class Project(NamedTuple):
+    """A norm and what is projected from it: query, key and value of a block, or a code.
+
+    Vectors: scale, offset, a bias for each; the rest is not used."""
+
+    project_vectors: Float[Array, "8 width"]
+    project: Float[Array, "projections width width"]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def between(
+    mixed: Rows | None, x: Rows, feed: Feed | None, project: Project | None, interpret: bool, tile: int
+) -> tuple[Rows, list[Rows]]:
+    """Rows after the block whose attention gave `mixed`, and what the next block, or a reader, projects from them.
+
+    Either may be missing: there is nothing before the first block, and need not be after the last.
     """
-    return _project_forward(x, vectors, query, key, value, interpret, tile)[0]
+    return _forward(mixed, x, feed, project, interpret, tile)[0]
 
 
-def _project_forward(x, vectors, query, key, value, interpret, tile):
-    weights = (query, key, value)
-    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    out = _call(_project_kernel, x.shape[0], (x,), (vectors, *weights), [like] * 3, interpret, tile)
-    return (*out, x), (x, vectors, *weights)
+def _forward(mixed, x, feed, project, interpret, tile):
+    width, outs, tiled = x.shape[1], {}, {"x": x}
+    if feed is not None:
+        tiled["mixed"] = mixed
+        outs |= {"out": width, "total": width, "normal": width, "hidden": feed.expand.shape[1]}
+    names = _projections(project)
+    if names:
+        outs |= {"seen": width} | dict.fromkeys(names, width)
+    found = call(_between_kernel, tiled, _named(feed, project), outs, interpret, (tile, *FORWARD[tile]))
+    out = found.get("out", x)
+    return (out, [found.pop(name) for name in names]), (mixed, out, found, feed, project)
 
 
-def _project_kernel(x: Ref, vectors: Ref, query: Ref, key: Ref, value: Ref, *outs: Ref) -> None:
-    rows = _lower(_affine(standardise(_float(x))[0], vectors, 0))
-    for index, (weight, out) in enumerate(zip((query, key, value), outs, strict=True)):
-        out[...] = _lower(_dot(rows, weight[...]) + vectors[2 + index, :][None])
+def _between_kernel(refs: Refs, columns: int) -> None:
+    rows = _float(refs["x"])
+    columns = min(columns, rows.shape[1])
+    if "mixed" in refs:
+        rows = _feed_rows(refs, rows, columns)
+        refs["out"][...] = _lower(rows)
+    if "project" in refs:
+        vectors, weight = refs["project_vectors"], refs["project"]
+        seen = _lower(_affine(standardise(rows)[0], vectors))
+        refs["seen"][...] = seen
+
+        def project(number, _) -> int:
+            index, part = _place(number, columns, rows.shape[1])
+            found = _lower(_dot(seen, weight[index, :, part]) + vectors[2 + index, part][None])
+            for own in range(weight.shape[0]):
+                mask = jnp.broadcast_to(index == own, found.shape)
+                triton.store(refs[f"projection{own}"].at[:, part], found, mask=mask)
+            return 0
+
+        lax.fori_loop(0, weight.shape[0] * (rows.shape[1] // columns), project, 0)
 
 
-def _project_backward(interpret, tile, kept, grads):
-    x, vectors, *weights = kept
-    like, wide = (jax.ShapeDtypeStruct((x.shape[0], width), x.dtype) for width in (x.shape[1], 3 * x.shape[1]))
-    outs, operands = [like, like, wide], (vectors, *weights)
-    step, normal, joined, sums = _call(
-        _project_back_kernel, x.shape[0], (x, *grads), operands, outs, interpret, tile, sums=True
-    )
-    return (step, sums, *jnp.split(_weight_gradient(normal, joined), 3, axis=1))
-
-
-def _project_back_kernel(
-    x, d_query, d_key, d_value, past, vectors, query, key, value, step, normal, joined, sums
-) -> None:
-    """Leaves its three gradients side by side too, for one product."""
-    standard, inverse = standardise(_float(x))
-    normal[...] = _lower(_affine(standard, vectors, 0))
-    grad = jnp.zeros_like(standard)
-    parts = zip(_parts(joined, x.shape[1]), (query, key, value), (d_query, d_key, d_value), strict=True)
-    for index, (part, weight, back) in enumerate(parts):
-        joined[:, part] = back[...]
-        grad += _dot_transposed(back[...], weight[...])
-        sums[2 + index, :] = _float(back).sum(axis=0)
-    sums[0, :] = (grad * standard).sum(axis=0)
-    sums[1, :] = grad.sum(axis=0)
-    for unused in (5, 6, 7):
-        sums[unused, :] = jnp.zeros_like(vectors[0, :])
-    step[...] = _lower(_float(past) + standardise_backward(grad * vectors[0, :][None], standard, inverse))
-
-
-project.defvjp(_project_forward, _project_backward)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def feed(
-    mixed: Rows,
-    x: Rows,
-    vectors: Float[Array, "8 width"],
-    output: Float[Array, "width width"],
-    expand: Float[Array, "width hidden"],
-    contract: Float[Array, "hidden width"],
-    interpret: bool,
-    tile: int,
-) -> Rows:
-    """What attention mixed, projected and added to `x`; then the feed-forward layer, added to the sum.
-
-    Vectors: scale, offset, biases of `output`, of `contract` and, in four parts, of `expand`.
-    """
-    return _feed_forward(mixed, x, vectors, output, expand, contract, interpret, tile)[0]
-
-
-def _feed_forward(mixed, x, vectors, output, expand, contract, interpret, tile):
-    rows, wide = (jax.ShapeDtypeStruct((x.shape[0], width), x.dtype) for width in expand.shape)
-    operands = (vectors, output, expand, contract)
-    out, *kept = _call(_feed_kernel, x.shape[0], (mixed, x), operands, [rows, rows, rows, wide], interpret, tile)
-    return out, (mixed, *kept, *operands)
-
-
-def _feed_kernel(mixed, x, vectors, output, expand, contract, out, total, normal, hidden) -> None:
+def _feed_rows(refs: Refs, x: Array, columns: int) -> Array:
     """Keeps the sum with `x`, its norm and the hidden layer for the way back."""
-    sum_ = _float(x) + _dot(mixed[...], output[...]) + vectors[2, :][None]
-    total[...] = _lower(sum_)
-    rows = _lower(_affine(standardise(sum_)[0], vectors, 0))
-    normal[...] = rows
-    sum_ += vectors[3, :][None]
-    for index, part in enumerate(_parts(expand, x.shape[1])):
-        active = _lower(jnp.maximum(_dot(rows, expand[:, part]) + vectors[4 + index, :][None], 0.0))
+    vectors, expand, contract, hidden = (refs[name] for name in ("feed_vectors", "expand", "contract", "hidden"))
+    total = x + _dot(refs["mixed"][...], refs["output"][...]) + vectors[2, :][None]
+    refs["total"][...] = _lower(total)
+    normal = _lower(_affine(standardise(total)[0], vectors))
+    refs["normal"][...] = normal
+
+    def add(number, total):
+        (index, of_bias), part = _place(number, columns, x.shape[1]), pl.ds(number * columns, columns)
+        active = _lower(jnp.maximum(_dot(normal, expand[:, part]) + vectors[4 + index, of_bias][None], 0.0))
         hidden[:, part] = active
-        sum_ += _dot(active, contract[part, :])
-    out[...] = _lower(sum_)
+        return total + _dot(active, contract[part, :])
+
+    return lax.fori_loop(0, hidden.shape[1] // columns, add, total + vectors[3, :][None])
 
 
-def _feed_backward(interpret, tile, kept, grad):
-    """Two kernels and matrix products: in one alone, too little of the chip would work at a time."""
-    mixed, total, normal, hidden, vectors, output, expand, contract = kept
-    d_hidden, d_bias = _hidden_backward(grad, hidden, contract, interpret, tile)
-    back = d_hidden @ expand.T
-    like = jax.ShapeDtypeStruct(total.shape, total.dtype)
-    tiled = (total, back, grad)
-    step, sums = _call(_feed_back_kernel, total.shape[0], tiled, (vectors,), [like], interpret, 16, sums=True)
-    d_vectors = jnp.concatenate([sums[:4], d_bias])
-    weights = ((mixed, step), (normal, d_hidden), (hidden, grad))
-    return step @ output.T, step, d_vectors, *(_weight_gradient(*pair) for pair in weights)
+def _backward(interpret, tile, kept, grads):
+    mixed, out, found, feed, project = kept
+    past, projected = grads
+    names = _projections(project)
+    width, outs, tiled = out.shape[1], {}, {"past": past}
+    if names:
+        outs, tiled = {"grad": width}, tiled | {"out": out} | dict(zip(names, projected, strict=True))
+    if len(names) > 1:
+        outs["joined"] = len(names) * width
+    if feed is not None:
+        outs |= {"d_hidden": feed.expand.shape[1], "step": width, "d_mixed": width}
+        tiled |= {"total": found["total"], "hidden": found["hidden"]}
+    back = call(_between_back_kernel, tiled, _named(feed, project), outs, interpret, BACKWARD[tile], sums=True)
+    sums, above, d_feed, d_project = back["sums"].sum(axis=0), back.get("grad", past), None, None
+    if feed is not None:
+        pairs = ((mixed, back["step"]), (found["normal"], back["d_hidden"]), (found["hidden"], above))
+        d_feed = Feed(sums[:8], *(_weight_gradient(*pair) for pair in pairs))
+    if names:
+        joined = _weight_gradient(found["seen"], back.get("joined", projected[0]))
+        d_project = Project(sums[8:], jnp.stack(jnp.split(joined, len(names), axis=1)))
+    return back.get("d_mixed"), back.get("step", above), d_feed, d_project
 
 
-def _hidden_backward(grad, hidden, contract, interpret, tile) -> tuple[Array, Array]:
-    """Gradients of the hidden layer and, in parts, of its bias; a program takes a tile of rows of one part."""
-    width, tiles, parts = grad.shape[1], grad.shape[0] // tile, hidden.shape[1] // grad.shape[1]
-    of_rows = pl.BlockSpec((tile, width), lambda k, part: (k, 0))
-    of_part = pl.BlockSpec((tile, width), lambda k, part: (k, part))
-    d_hidden, sums = pl.pallas_call(
-        _hidden_back_kernel,
-        grid=(tiles, parts),
-        in_specs=[of_rows, of_part, pl.BlockSpec((width, width), lambda k, part: (part, 0))],
-        out_specs=[of_part, pl.BlockSpec((None, 1, width), lambda k, part: (k, part, 0))],
-        out_shape=[
-            jax.ShapeDtypeStruct(hidden.shape, hidden.dtype),
-            jax.ShapeDtypeStruct((tiles, parts, width), jnp.float32),
-        ],
-        compiler_params=_params(interpret),
-        interpret=interpret,
-    )(grad, hidden, contract)
-    return d_hidden, sums.sum(axis=0)
+def _between_back_kernel(refs: Refs, columns: int) -> None:
+    sums, grad = refs["sums"], _float(refs["past"])
+    columns = min(columns, grad.shape[1])
+    if "project" in refs:
+        grad += _back_through_project(refs, grad.shape[1], columns)
+        refs["grad"][...] = _lower(grad)
+    if "hidden" in refs:
+        _back_through_feed(refs, grad, columns)
+    used = 10 + refs["project"].shape[0] if "project" in refs else 8
+    for unused in (*([] if "hidden" in refs else range(8)), *range(used, SUMS)):
+        sums[unused, :] = jnp.zeros(grad.shape[1])
 
 
-def _hidden_back_kernel(grad, hidden, contract, d_hidden, sums) -> None:
-    grads = jnp.where(_float(hidden) > 0, _dot_transposed(grad[...], contract[...]), 0.0)
-    d_hidden[...] = _lower(grads)
-    sums[0, :] = grads.sum(axis=0)
+def _back_through_project(refs: Refs, width: int, columns: int) -> Array:
+    """Leaves its gradients side by side too, for one product."""
+    vectors, weight, sums = (refs[name] for name in ("project_vectors", "project", "sums"))
+    standard, inverse = standardise(_float(refs["out"]))
+
+    def add(number, grad):
+        index, part = _place(number, columns, width)
+        back = refs["projection0"][:, part]
+        for own in range(1, weight.shape[0]):
+            back = jnp.where(index == own, refs[f"projection{own}"][:, part], back)
+        sums[10 + index, part] = over_rows(refs, back.astype(jnp.float32))
+        if "joined" in refs:
+            refs["joined"][:, pl.ds(number * columns, columns)] = back
+        return grad + _dot_transposed(back, weight[index, :, part])
+
+    grad = lax.fori_loop(0, weight.shape[0] * (width // columns), add, jnp.zeros_like(standard))
+    sums[8, :] = over_rows(refs, grad * standard)
+    sums[9, :] = over_rows(refs, grad)
+    return standardise_backward(grad * vectors[0, :][None], standard, inverse)
 
 
-def _feed_back_kernel(total, back, grad, vectors, step, sums) -> None:
-    standard, inverse = standardise(_float(total))
-    above, grads = _float(grad), _float(back)
-    sums[0, :] = (grads * standard).sum(axis=0)
-    sums[1, :] = grads.sum(axis=0)
-    grads = above + standardise_backward(grads * vectors[0, :][None], standard, inverse)
-    sums[2, :] = grads.sum(axis=0)
-    sums[3, :] = above.sum(axis=0)
-    for unused in (4, 5, 6, 7):
-        sums[unused, :] = jnp.zeros_like(vectors[0, :])
-    step[...] = _lower(grads)
+def _back_through_feed(refs: Refs, grad: Array, columns: int) -> None:
+    vectors, sums, expand, contract = (refs[name] for name in ("feed_vectors", "sums", "expand", "contract"))
+    above, hidden, d_hidden = _lower(grad), refs["hidden"], refs["d_hidden"]
+    sums[3, :] = over_rows(refs, grad)
+
+    def add(number, back):
+        (index, of_bias), part = _place(number, columns, grad.shape[1]), pl.ds(number * columns, columns)
+        grads = jnp.where(_float(hidden, part) > 0, _dot_transposed(above, contract[part, :]), 0.0)
+        sums[4 + index, of_bias] = over_rows(refs, grads)
+        d_hidden[:, part] = _lower(grads)
+        return back + _dot_transposed(_lower(grads), expand[:, part])
+
+    back = lax.fori_loop(0, hidden.shape[1] // columns, add, jnp.zeros_like(grad))
+    standard, inverse = standardise(_float(refs["total"]))
+    sums[0, :] = over_rows(refs, back * standard)
+    sums[1, :] = over_rows(refs, back)
+    step = grad + standardise_backward(back * vectors[0, :][None], standard, inverse)
+    sums[2, :] = over_rows(refs, step)
+    refs["step"][...] = _lower(step)
+    refs["d_mixed"][...] = _lower(_dot_transposed(_lower(step), refs["output"][...]))
 
 
-feed.defvjp(_feed_forward, _feed_backward)
+between.defvjp(_forward, _backward)
 
 
 def _weight_gradient(rows: Array, grads: Array) -> Array:
@@ -194,13 +203,18 @@ def _weight_gradient(rows: Array, grads: Array) -> Array:
     return sums.sum(axis=0).astype(rows.dtype)
 
 
-def _parts(wide: Ref, width: int) -> list[slice]:
-    """The columns of something wide in parts of the block's width."""
-    return [slice(start, start + width) for start in range(0, wide.shape[1], width)]
+def _place(number: Array, columns: int, width: int) -> tuple[Array, Any]:
+    """Which of several arrays side by side, each as wide as the block, a part lies in, and where there."""
+    parts = jnp.int32(width // columns)
+    return lax.div(number, parts), pl.ds(lax.rem(number, parts) * columns, columns)
 
 
-def _float(ref: Ref) -> Array:
-    return ref[...].astype(jnp.float32)
+def _projections(project: Project | None) -> list[str]:
+    return [] if project is None else [f"projection{index}" for index in range(project.project.shape[0])]
+
+
+def _float(ref: Ref, part: Any = slice(None)) -> Array:
+    return ref[:, part].astype(jnp.float32)
 
 
 def _lower(rows: Array) -> Array:
@@ -215,34 +229,9 @@ def _dot_transposed(rows: Array, weight: Array) -> Array:
     return lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
-def _affine(standard: Array, vectors: Ref, at: int) -> Array:
-    return standard * vectors[at, :][None] + vectors[at + 1, :][None]
+def _affine(standard: Array, vectors: Ref) -> Array:
+    return standard * vectors[0, :][None] + vectors[1, :][None]
 
 
-def _call(
-    kernel: Callable, rows: int, tiled, whole, out_shapes, interpret: bool, tile: int, sums: bool = False
-) -> list[Array]:
-    """Runs a kernel tile by tile; `sums` asks for eight sums over rows as one more output."""
-    of_rows = lambda width: pl.BlockSpec((tile, width), lambda k: (k, 0))
-    out_specs, extra = [of_rows(out.shape[1]) for out in out_shapes], []
-    if sums:
-        width = whole[0].shape[1]
-        extra = [jax.ShapeDtypeStruct((rows // tile, 8, width), jnp.float32)]
-        out_specs = [*out_specs, pl.BlockSpec((None, 8, width), lambda k: (k, 0, 0))]
-    outs = pl.pallas_call(
-        kernel,
-        grid=(rows // tile,),
-        in_specs=[
-            *(of_rows(array.shape[1]) for array in tiled),
-            *(pl.BlockSpec(array.shape, lambda k: (0, 0)) for array in whole),
-        ],
-        out_specs=out_specs,
-        out_shape=[*out_shapes, *extra],
-        compiler_params=_params(interpret),
-        interpret=interpret,
-    )(*tiled, *whole)
-    return [*outs[:-1], outs[-1].sum(axis=0)] if sums else list(outs)
-
-
-def _params(interpret: bool) -> triton.CompilerParams | None:
-    return None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=1)
+def _named(*parts: Feed | Project | None) -> dict[str, Array]:
+    return {name: array for part in parts if part is not None for name, array in part._asdict().items()}

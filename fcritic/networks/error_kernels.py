@@ -19,6 +19,8 @@ from fcritic.networks.norm_kernels import standardise, standardise_backward
 
 TILE, WARPS = 16, 4
 """Rows of a tile and warps of a program."""
+STEP_TILE, STEP_WARPS = 8, 2
+"""The same for the last kernel, whose programs go through all actors."""
 
 Ref = Any
 
@@ -37,7 +39,7 @@ def squared_error(
     """The mean of (value - goal)^2 of one critic, and the values (which pass no gradient).
 
     `code` and `state_action` are what the two inputs of E_joint contribute to its first layer, `first` scale and
-    offset of that layer's norm, `weight` and `second` the second layer, `last` the weights of the value.
+    offset of its norm and its bias, `weight` and `second` the second layer, `last` the weights of the value.
     """
     return _squared_error_forward(code, state_action, first, weight, second, last, goal, interpret)[0]
 
@@ -78,7 +80,7 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
 
 def _first_backward(above, code, state_action, first, interpret) -> tuple[Array, Array, Array]:
     """Gradients of the code's part, of E_sa's part and of the norm of the first layer."""
-    (actors, batch, width), tile = above.shape, min(TILE, state_action.shape[0])
+    (actors, batch, width), tile = above.shape, min(STEP_TILE, state_action.shape[0])
     tiles = batch // tile
     of_rows = pl.BlockSpec((tile, width), lambda k: (k, 0))
     step, of_codes, of_first = _call(
@@ -88,14 +90,15 @@ def _first_backward(above, code, state_action, first, interpret) -> tuple[Array,
         [
             of_rows,
             pl.BlockSpec((None, actors, width), lambda k: (k, 0, 0)),
-            pl.BlockSpec((None, 2, width), lambda k: (k, 0, 0)),
+            pl.BlockSpec((None, 3, width), lambda k: (k, 0, 0)),
         ],
         [
             jax.ShapeDtypeStruct((batch, width), state_action.dtype),
             _floats(tiles, actors, width),
-            _floats(tiles, 2, width),
+            _floats(tiles, 3, width),
         ],
         interpret=interpret,
+        warps=STEP_WARPS,
     )(above, code, state_action, first)
     return of_codes.sum(axis=0), step, _eight(of_first.sum(axis=0))
 
@@ -108,7 +111,7 @@ squared_error.defvjp(_squared_error_forward, _squared_error_backward)
 
 
 def _first_kernel(code: Ref, state_action: Ref, first: Ref, hidden: Ref) -> None:
-    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None])
+    standard, _ = standardise(state_action[...].astype(jnp.float32) + code[0, :][None] + first[2, :][None])
     hidden[...] = jnp.maximum(standard * first[0, :][None] + first[1, :][None], 0.0).astype(hidden.dtype)
 
 
@@ -134,7 +137,7 @@ def _step_kernel(
     above: Ref, code: Ref, state_action: Ref, first: Ref, step: Ref, of_codes: Ref, of_first: Ref, actors: int
 ) -> None:
     """Backward through the first layer, summed over actors for E_sa and over the tile for codes and norms."""
-    shared = state_action[...].astype(jnp.float32)
+    shared = state_action[...].astype(jnp.float32) + first[2, :][None]
 
     def add(actor, sums):
         total, scale, offset = sums
@@ -151,10 +154,11 @@ def _step_kernel(
     step[...] = total.astype(step.dtype)
     of_first[0, :] = scale
     of_first[1, :] = offset
+    of_first[2, :] = total.sum(axis=0)
 
 
-def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool) -> Callable:
-    params = triton.CompilerParams(num_warps=WARPS, num_stages=1)
+def _call(kernel, grid, in_specs, out_specs, out_shape, *, interpret: bool, warps: int | None = None) -> Callable:
+    params = triton.CompilerParams(num_warps=warps or WARPS, num_stages=1)
     return pl.pallas_call(
         kernel,
         grid=grid,

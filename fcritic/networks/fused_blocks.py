@@ -1,12 +1,15 @@
 """A stack of transformer blocks on many sequences at once, by the kernels of `block_kernels`, where they fit."""
 
-import math
+import itertools
 
+import equinox as eqx
 import jax
+from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks import block_kernels as kernels
+from fcritic.networks.mlp import Linear
 from fcritic.networks.precision import on_gpu
 from fcritic.networks.transformer import Block, attend_all
 
@@ -16,6 +19,9 @@ INTERPRET = False
 """Whether the kernels are interpreted, which works anywhere; for tests."""
 FIRST, FIRST_TILE = 32, 16
 """Rows of a sequence that its last block computes where one is read, and of a tile of them: few are short work."""
+
+MULTIPLE = 16
+"""Sequences are filled up to a multiple of so many rows."""
 
 
 def fit(blocks: tuple[Block, ...]) -> bool:
@@ -40,56 +46,82 @@ def rows_of_a_tile(shared: bool) -> int:
         seeds = jax.lax.axis_size(SEEDS)
     except NameError:  # the program has no such axis
         seeds = 1
-    return 32 if shared and seeds < 4 else 64
+    return 32 if shared and seeds < 4 else 128
 
 
-def first_tokens(
-    blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
-) -> Float[Array, "actors width"]:
-    """The first token of every sequence after all blocks."""
-    tokens, padded = sequences.shape[1], _padded(sequences, tile)
-    for block in blocks[:-1]:
-        padded = _block(block, padded, padded.shape[1], tokens, tile)
-    return _block(blocks[-1], padded, min(FIRST, padded.shape[1]), tokens, tile)[:, 0]
+def first_codes(
+    blocks: tuple[Block, ...],
+    norm: eqx.nn.LayerNorm,
+    read: Linear,
+    sequences: Float[Array, "actors tokens width"],
+    tile: int,
+) -> Float[Array, "actors code"]:
+    """The first token of every sequence after all blocks, normalised and read."""
+    width, code = read.weight.shape
+    if code != width:
+        rows, _ = _last_rows(blocks, sequences, FIRST, tile)
+        return vmap(lambda token: read(norm(token)))(rows[:, 0])
+    reader = kernels.Project(_stack(norm.weight, norm.bias, read.bias), read.weight[None])
+    return _last_rows(blocks, sequences, FIRST, tile, reader)[1][0][:, 0]
 
 
 def all_tokens(
     blocks: tuple[Block, ...], sequences: Float[Array, "actors tokens width"], tile: int
 ) -> Float[Array, "actors tokens width"]:
     """Every token of every sequence after all blocks."""
-    tokens, padded = sequences.shape[1], _padded(sequences, tile)
-    for block in blocks:
-        padded = _block(block, padded, padded.shape[1], tokens, tile)
-    return padded[:, :tokens]
+    return _last_rows(blocks, sequences, sequences.shape[1], tile)[0][:, : sequences.shape[1]]
+
+
+def _last_rows(
+    blocks: tuple[Block, ...],
+    sequences: Float[Array, "actors tokens width"],
+    keep: int,
+    tile: int,
+    reader: kernels.Project | None = None,
+) -> tuple[Float[Array, "actors kept width"], list[Float[Array, "actors kept width"]]]:
+    """At least the first `keep` rows of each sequence after all blocks, and what is read from them."""
+    (actors, tokens, width), padded = sequences.shape, _padded(sequences, tile)
+    length = padded.shape[1]
+    keep, last_tile = (FIRST, FIRST_TILE) if keep <= FIRST <= length else (length, tile)
+    split = lambda rows: rows.reshape(actors, length, -1)
+    attend = lambda block, parts, count: _attend(block, [split(part) for part in parts], count, tokens)
+    rows, parts = kernels.between(None, padded.reshape(-1, width), None, _project(blocks[0]), INTERPRET, tile)
+    for block, following in itertools.pairwise(blocks):
+        mixed = attend(block, parts, length)
+        rows, parts = kernels.between(mixed, rows, _feed(block), _project(following), INTERPRET, tile)
+    mixed, kept = attend(blocks[-1], parts, keep), split(rows)[:, :keep].reshape(-1, width)
+    rows, read = kernels.between(mixed, kept, _feed(blocks[-1]), reader, INTERPRET, last_tile)
+    return rows.reshape(actors, keep, width), [part.reshape(actors, keep, -1) for part in read]
+
+
+def _attend(
+    block: Block, parts: list[Float[Array, "actors padded width"]], keep: int, tokens: int
+) -> Float[Array, "rows width"]:
+    """What the first `keep` rows of each sequence see; rows from `tokens` on are padding that no row sees."""
+    query, key, value = (part.reshape(*part.shape[:2], block.heads, -1) for part in parts)
+    return attend_all(query[:, :keep], key, value, tokens).reshape(-1, parts[0].shape[-1])
 
 
 def _padded(sequences: Float[Array, "actors tokens width"], tile: int) -> Float[Array, "actors padded width"]:
-    """Followed by zeros. All of them together, not each of them, must be whole tiles."""
+    """Followed by zeros: all of them together must be a tile at least."""
     actors, tokens, _ = sequences.shape
-    multiple = max(16, tile // math.gcd(actors, tile))
-    return jnp.pad(sequences, ((0, 0), (0, -tokens % multiple), (0, 0)))
+    length = max(tokens, -(-tile // actors))
+    return jnp.pad(sequences, ((0, 0), (0, length - tokens + -length % MULTIPLE), (0, 0)))
 
 
-def _block(
-    block: Block, x: Float[Array, "actors padded width"], keep: int, tokens: int, tile: int
-) -> Float[Array, "actors kept width"]:
-    """The first `keep` rows of each sequence after a block; rows from `tokens` on are padding that no row sees."""
-    actors, padded, width = x.shape
-    rows = x.reshape(-1, width)
-    norm, zeros = block.attention_norm, jnp.zeros(width)
-    vectors = (norm.weight, norm.bias, block.query.bias, block.key.bias, block.value.bias, zeros, zeros, zeros)
-    *parts, rows = kernels.project(
-        rows, _stack(vectors), block.query.weight, block.key.weight, block.value.weight, INTERPRET, tile
-    )
-    query, key, value = (part.reshape(actors, padded, block.heads, -1) for part in parts)
-    mixed = attend_all(query[:, :keep], key, value, tokens).reshape(-1, width)
-    norm, expand = block.feed_norm, block.expand.bias.reshape(4, width)
-    vectors = (norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
-    kept = rows.reshape(x.shape)[:, :keep].reshape(-1, width)
-    weights = (block.output.weight, block.expand.weight, block.contract.weight)
-    tile = tile if keep == padded else FIRST_TILE
-    return kernels.feed(mixed, kept, _stack(vectors), *weights, INTERPRET, tile).reshape(actors, keep, width)
+def _project(block: Block) -> kernels.Project:
+    norm, parts = block.attention_norm, (block.query, block.key, block.value)
+    vectors = _stack(norm.weight, norm.bias, *(part.bias for part in parts))
+    return kernels.Project(vectors, jnp.stack([part.weight for part in parts]))
 
 
-def _stack(vectors: tuple[Array, ...]) -> Float[Array, "8 width"]:
-    return jnp.stack([vector.astype(jnp.float32) for vector in vectors])
+def _feed(block: Block) -> kernels.Feed:
+    norm, expand = block.feed_norm, block.expand.bias.reshape(4, -1)
+    vectors = _stack(norm.weight, norm.bias, block.output.bias, block.contract.bias, *expand)
+    return kernels.Feed(vectors, block.output.weight, block.expand.weight, block.contract.weight)
+
+
+def _stack(*vectors: Array) -> Float[Array, "8 width"]:
+    """Filled up with zeros: all stacks are then alike, and made together."""
+    zeros = [jnp.zeros(vectors[0].shape)] * (8 - len(vectors))
+    return jnp.stack([vector.astype(jnp.float32) for vector in (*vectors, *zeros)])

@@ -80,11 +80,15 @@ class DeterministicPolicy(eqx.Module):
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
         """Hidden layers after their ReLU, then the action after its tanh."""
         *hidden, raw = self.network.activations(obs)
-        return (*hidden, jnp.tanh(self._held(raw)))
+        return (*hidden, self.squashed(raw))
 
     def rows(self, obs: Float[Array, "batch obs"]) -> Float[Array, "batch act"]:
         """The actions at a batch of observations."""
-        return jnp.tanh(self._held(self.network.rows(obs)))
+        return self.squashed(self.network.rows(obs))
+
+    def squashed(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
+        """Actions from what the network's last layer gives."""
+        return jnp.tanh(self._held(raw))
 
     def _held(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
         """Scaled down where its mean size is above `reach`."""

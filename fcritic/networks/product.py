@@ -47,7 +47,8 @@ def target_values(
     inputs = jnp.concatenate([jnp.broadcast_to(obs, (*act.shape[:2], obs.shape[1])), act], axis=-1)
     inputs, layers = _state_action(head, inputs)
     encoder = tuple(array for layer in layers for array in layer)
-    code, weight_sa, joint = _joint(head, codes)
+    # Behind a barrier: the compiler would join this product of the codes with that of the error, then cut it again.
+    code, weight_sa, joint = _joint(head, jax.lax.optimization_barrier(codes))
     return (
         target_kernel.target_values(inputs, code, encoder, (weight_sa, *joint), INTERPRET)
         + head.joint.layers[-1].bias[0]
@@ -86,9 +87,10 @@ def _joint(head: ValueHead, codes: Float[Array, "actors code"]) -> tuple[Array, 
     """What codes contribute to the first joint layer, the weights that E_sa meets there, and what follows."""
     first, second, last = head.joint.layers
     weight_code, weight_sa = jnp.split(first.weight, [codes.shape[1]])
-    code = jnp.dot(codes, weight_code, preferred_element_type=jnp.float32) + first.bias.astype(jnp.float32)[None]
+    # The kernels add the bias: an addition here, fused with others, made the error wait for the targets.
+    code = jnp.dot(codes, weight_code, preferred_element_type=jnp.float32)
     norms = head.joint.norms
-    scales = _stack(norms[0].weight, norms[0].bias)
+    scales = _stack(norms[0].weight, norms[0].bias, first.bias.astype(jnp.float32))
     return code, weight_sa, (scales, second.weight, _vectors(second.bias, norms[1]), last.weight.T)
 
 

@@ -40,7 +40,7 @@ def target_values(
 ) -> Float[Array, "actors batch"]:
     """E_joint(code, E_sa(inputs)) of one critic, without the last bias; it cannot be differentiated.
 
-    `code` is what the code and the bias contribute to the first joint layer. `encoder` holds weight and vectors
+    `code` is what the code contributes to the first joint layer. `encoder` holds weight and vectors
     of every layer of E_sa; `joint` the part of the first weight that E_sa meets, then what
     `error_kernels.squared_error` takes.
     """
@@ -83,7 +83,7 @@ def _value_kernel(
 ) -> None:
     """E_joint."""
     blocks = [features[:, part] for part in _columns(features.shape[1])]
-    blocks = _each(jnp.add, _product(blocks, weight_sa), _vector(code, 0))
+    blocks = _each(jnp.add, _product(blocks, weight_sa), _each(jnp.add, _vector(code, 0), _vector(first, 2)))
     blocks = _lower(_relu(_affine(_standard(blocks)[0], first, 0, 1)))
     out[...] = _value(_layer(blocks, weight, second), last)
 

@@ -1,0 +1,85 @@
+"""Kernels that go through many rows tile by tile, with arrays by their names."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Ref = Any
+Refs = dict[str, Ref]
+SUMS = 16
+"""Rows that each tile has for sums over its own."""
+
+
+def call(
+    kernel: Callable[[Refs, int], None],
+    tiled: dict[str, Array],
+    whole: dict[str, Array],
+    widths: dict[str, int],
+    interpret: bool,
+    how: tuple[int, int, int, int],
+    sums: bool = False,
+    across: tuple[str, ...] = (),
+) -> dict[str, Array]:
+    """Outputs of these widths, and sums of each tile where they are asked for. What is `across` is transposed.
+
+    `how`: rows of a tile, warps of a program, how many loads it has under way, columns of a part of a weight.
+    """
+    names, arrays = (tuple(tiled), tuple(whole)), (tuple(tiled.values()), tuple(whole.values()))
+    return _call(kernel, names, tuple(widths.items()), interpret, how, sums, across, arrays)
+
+
+@partial(jax.jit, static_argnums=range(7), inline=True)
+def _call(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[str, Array]:
+    """Traced once for all blocks that are alike."""
+    tiled, whole = (dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True))
+    tile, warps, stages, columns = how
+    count, width = next(iter(tiled.values())).shape
+    tiles, start = pl.cdiv(count, tile), partial(_start, tile, count)
+    swap = lambda name, pair: pair[::-1] if name in across else pair
+    element = lambda name, size: swap(name, (pl.Element(tile), pl.Element(size)))
+    spec = lambda name, size: pl.BlockSpec(element(name, size), lambda k: swap(name, (start(k), 0)))
+    out = {name: jax.ShapeDtypeStruct(swap(name, (count, size)), jnp.bfloat16) for name, size in widths}
+    out_specs = [spec(name, size) for name, size in widths]
+    if sums:
+        out["sums"] = jax.ShapeDtypeStruct((tiles, SUMS, width), jnp.float32)
+        out_specs.append(pl.BlockSpec((None, SUMS, width), lambda k: (k, 0, 0)))
+
+    def body(*refs: Ref) -> None:
+        fresh = {"fresh": _fresh(tile, count)} if sums and count % tile else {}
+        kernel(dict(zip((*tiled, *whole, *out), refs, strict=True)) | fresh, columns)
+
+    of_tiled = [spec(name, swap(name, array.shape)[1]) for name, array in tiled.items()]
+    of_whole = [pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()]
+    found = pl.pallas_call(
+        body,
+        grid=(tiles,),
+        in_specs=of_tiled + of_whole,
+        out_specs=out_specs,
+        out_shape=list(out.values()),
+        compiler_params=None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages),
+        interpret=interpret,
+        name=kernel.__name__.strip("_"),
+    )(*tiled.values(), *whole.values())
+    return dict(zip(out, found, strict=True))
+
+
+def _start(tile: int, count: int, k: Array) -> Array:
+    """Where rows are not whole tiles, the last goes back over rows of the one before and computes them again."""
+    return jnp.minimum(k * tile, count - tile)
+
+
+def _fresh(tile: int, count: int) -> Array:
+    """Which rows of this program's tile are in no tile before it."""
+    k = pl.program_id(0)
+    return jnp.arange(tile) >= k * tile - _start(tile, count, k)
+
+
+def over_rows(refs: Refs, rows: Float[Array, "tile width"]) -> Float[Array, " width"]:
+    """The sum of a tile's rows, without those that the tile before has summed already."""
+    return (jnp.where(refs["fresh"][:, None], rows, 0.0) if "fresh" in refs else rows).sum(axis=0)
