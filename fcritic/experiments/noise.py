@@ -6,6 +6,7 @@ from fcritic.experiments.shallow import MEAN_OF_CRITICS, shallow
 from fcritic.experiments.spec import Experiment, Run
 
 _EXPLORE = {"exploration_noise": 0.2}
+_FIVE = MEAN_OF_CRITICS | {"members": 5}
 _FLAT = {"state_action_hidden": (256,), "joint_hidden": (256,)}
 
 
@@ -26,6 +27,7 @@ NOISE = Experiment(
         _changed("td3+", "smoothing only", {"noise_scale": 0.0}, 5),
         Run("fac-shared", "cheetah-run"),
         _changed("fac-shared", "explores with noise", _EXPLORE, 1),
+        _changed("fac-shared", "3 rounds, n = 5, mean, explores with noise", _FIVE | _EXPLORE, 1),
         shallow("3 rounds, mean", MEAN_OF_CRITICS, steps=200_000),
         shallow("3 rounds, mean, explores with noise", MEAN_OF_CRITICS | _EXPLORE, steps=200_000),
         _changed("sac+", "critics as deep as functional ones", {"critic_hidden": (256, 256, 64, 256, 256)}, 5),
