@@ -22,7 +22,7 @@ from fcritic.networks.row_tiles import SUMS, Ref, Refs, call, over_rows
 
 FORWARD = {16: (4, 2, 128), 32: (4, 3, 128), 128: (8, 2, 128)}
 """Rows of a tile -> warps of a program, how many loads it has under way, and columns of a part of a weight."""
-BACKWARD = {16: (16, 4, 2, 128), 32: (32, 4, 2, 128), 128: (64, 4, 2, 64)}
+BACKWARD = {16: (16, 4, 2, 128), 32: (32, 4, 3, 128), 128: (32, 2, 2, 64)}
 """Rows of a tile forward -> rows of one backward, warps, loads and columns."""
 PARTS = 5
 """Parts of a sum over many rows that is the gradient of a weight."""
