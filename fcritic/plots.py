@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 import numpy as np
 
 from fcritic.errors import UsageError, cannot_write
+from fcritic.experiments.appearance import COLOURS, short_frames
 from fcritic.results import Behaviour, Curves
 
 if TYPE_CHECKING:
@@ -123,22 +124,26 @@ def _mean(seeds: dict[int, tuple[list[int], list[float]]]) -> tuple[list[int], n
 
 
 def panels_of_curves(panels: "list[Panel]", out: Path) -> None:
-    """One picture with a panel for each task: means over seeds, their intervals, single seeds behind."""
+    """One picture with a panel for each task: means over seeds, intervals, single seeds; crosses are published."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(
         rows, columns, figsize=(6.5 * columns, 4 * rows), layout="constrained", squeeze=False
     )
     for place, panel in zip(axes.flat, panels, strict=False):
+        last = max(float(method.frames[-1]) for method in panel.methods)
+        points = [point for entry in panel.published for point in entry["points"] if point[0] <= last]
+        place.plot([point[0] for point in points], [point[1] for point in points], "x", color="0.45", zorder=3)
         for method in panel.methods:
-            bands, colour = method.bands(), f"C{method.place}"
+            bands, colour = method.bands(), COLOURS[method.place % len(COLOURS)]
             place.plot(method.frames, method.values.T, color=colour, alpha=0.3, linewidth=0.8)
             place.fill_between(
                 method.frames, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15
             )
             place.plot(method.frames, [b.value for b in bands], color=colour, linewidth=2, label=method.run.method)
         place.set_title(panel.name)
-        place.set_xlabel("frames")
+        place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
+        place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
         place.set_ylabel("return of the mean actor")
         place.grid(alpha=0.25)
         place.legend(frameon=False, fontsize=9)

@@ -134,7 +134,12 @@ def _report(options: ReportOptions) -> None:
 
     out = Path(options.out or f"reports/{options.name}")
     numbers: dict[str, Any] = write_report(find_experiment(options.name), Path(options.dir), out, options.add)
-    print(json.dumps(numbers, indent=2) if options.json else f"wrote {out / 'index.html'}")
+    if options.json:
+        print(json.dumps(numbers, indent=2))
+        return
+    for verdict in numbers["verdicts"]:
+        print(f"{verdict['claim']}, {verdict['panel']}: {verdict['outcome']} ({verdict['why']})")
+    print(f"wrote {out / 'index.html'}")
 
 
 ACTIONS = {

@@ -3,7 +3,7 @@
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.experiments.noise import NOISE
 from fcritic.experiments.shallow import ABLATIONS, OWN_DATA, REMEDIES
-from fcritic.experiments.spec import Experiment, Run
+from fcritic.experiments.spec import Claim, Experiment, Run
 
 TASKS = ("cheetah-run", "hopper-hop")
 METHODS = ("fac-shared", "fac", "sac+", "td3+")
@@ -24,7 +24,11 @@ def _figure(name: str, envs: int, steps: int) -> Experiment:
         f"Figure `fig:exp_dmc` with {envs} environments, to {steps:,} frames",
         runs,
         reference="sac+",
-        claims=("fac is better than sac+ and td3+ without their heuristics",),
+        claims=tuple(
+            Claim(f"{ours} is better than {theirs}", ours, theirs)
+            for ours in ("fac", "fac-shared")
+            for theirs in ("sac+", "td3+")
+        ),
     )
 
 
@@ -92,7 +96,7 @@ _EXPERIMENTS = [
         "Figure `fig:exp_sac_ablate`: what the heuristics bring to the baseline",
         tuple(Run(method, task, steps=500_000) for task in TASKS for method in ("sac+", "sac")),
         reference="sac",
-        claims=("sac+ is better than sac",),
+        claims=(Claim("sac+ is better than sac", "sac+", "sac"),),
     ),
     _ablation(
         "critic-input",

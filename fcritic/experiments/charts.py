@@ -3,12 +3,11 @@
 from html import escape
 import math
 
+from fcritic.experiments.appearance import COLOURS, short_frames
 from fcritic.experiments.gather import Method, Panel
 
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 56, 150, 16, 44
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444444")
-"""Colours that differ also for colour-blind eyes (after Okabe and Ito)."""
 
 
 class Scale:
@@ -84,7 +83,9 @@ def _axes(scale: Scale) -> str:
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
     for frame in [tick for tick in ticks(0.0, scale.last) if tick <= scale.last]:
         x = scale.x(frame)
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{_frames(frame)}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{short_frames(frame)}</text>'
+        )
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(
         f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">frames, summed over environments</text>'
@@ -99,10 +100,6 @@ def _spread_labels(labels: list[tuple[float, str, str]]) -> list[str]:
         last = max(y, last + 15)
         parts.append(f'<text x="{WIDTH - RIGHT + 8}" y="{last + 4:.1f}" fill="{colour}">{escape(name)}</text>')
     return parts
-
-
-def _frames(frame: float) -> str:
-    return f"{frame / 1e6:g}M" if frame >= 1e6 else f"{frame / 1e3:g}k" if frame >= 1e3 else f"{frame:g}"
 
 
 def ticks(low: float, high: float) -> list[float]:

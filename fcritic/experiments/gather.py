@@ -85,21 +85,24 @@ class Panel:
         by_name = {method.run.method: method for method in self.methods}
         if reference not in by_name:
             return []
-        rows = []
-        for name, method in by_name.items():
-            if name != reference:
-                ours, theirs = _same_length(method, by_name[reference])
-                chance = statistics.improvement_interval(ours.end_scores[:, None], theirs.end_scores[:, None])
-                rows.append(
-                    {
-                        "method": name,
-                        "reference": reference,
-                        "frames": int(ours.frames[-1]),
-                        "difference": float(ours.end_scores.mean() - theirs.end_scores.mean()),
-                        "probability_of_improvement": chance._asdict(),
-                    }
-                )
-        return rows
+        others = [method for name, method in by_name.items() if name != reference]
+        return [self.compare(method, by_name[reference]) for method in others]
+
+    @staticmethod
+    def compare(method: Method, reference: Method) -> dict[str, Any]:
+        """End scores of two methods, each at the frames that both have reached."""
+        ours, theirs = _same_length(method, reference)
+        chance = statistics.improvement_interval(ours.end_scores[:, None], theirs.end_scores[:, None])
+        means = [float(side.end_scores.mean()) for side in (ours, theirs)]
+        return {
+            "method": method.run.method,
+            "reference": reference.run.method,
+            "frames": int(ours.frames[-1]),
+            "ours": means[0],
+            "theirs": means[1],
+            "difference": means[0] - means[1],
+            "probability_of_improvement": chance._asdict(),
+        }
 
 
 def gather(experiment: Experiment, folder: Path, stock: Stock | None = None) -> list[Panel]:

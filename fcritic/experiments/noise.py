@@ -3,7 +3,7 @@
 from typing import Any
 
 from fcritic.experiments.shallow import MEAN_OF_CRITICS, shallow
-from fcritic.experiments.spec import Experiment, Run
+from fcritic.experiments.spec import Claim, Experiment, Run
 
 _EXPLORE = {"exploration_noise": 0.2}
 _FIVE = MEAN_OF_CRITICS | {"members": 5}
@@ -34,4 +34,8 @@ NOISE = Experiment(
         shallow("3 rounds, mean, flat heads", MEAN_OF_CRITICS | _FLAT),
     ),
     reference="td3+",
+    claims=(
+        Claim("td3+ needs its noise", "td3+", "td3+, no noise"),
+        Claim("fac-shared needs noise to explore", "fac-shared, explores with noise", "fac-shared"),
+    ),
 )

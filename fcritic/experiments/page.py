@@ -6,6 +6,7 @@ from typing import Any
 from fcritic.experiments import charts
 from fcritic.experiments.gather import Panel
 from fcritic.experiments.spec import Experiment
+from fcritic.experiments.verdicts import judge_all
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --line: #ddd; --quiet: #666; }
@@ -32,14 +33,14 @@ pre { overflow-x: auto; padding: .6rem; border: 1px solid var(--line); font-size
 def page(experiment: Experiment, panels: list[Panel]) -> str:
     """The whole file."""
     parts = [_panel(panel, experiment) for panel in panels]
-    claims = "".join(f"<li>{escape(claim)}</li>" for claim in experiment.claims)
-    asked = f"<p>To be decided:</p><ul>{claims}</ul>" if claims else ""
+    verdicts = [[v.claim, v.panel, v.outcome, v.why] for v in judge_all(experiment, panels)]
+    judged = _table(["claim", "where", "verdict", "why"], verdicts) if verdicts else ""
     commands = "\n".join(run.command() for run in experiment.runs)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(experiment.name)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{escape(experiment.name)}</h1><p>{escape(experiment.purpose)}</p>{asked}{''.join(parts)}"
+        f"<h1>{escape(experiment.name)}</h1><p>{escape(experiment.purpose)}</p>{judged}{''.join(parts)}"
         f"<h2>Commands</h2><p>All of it: <code>fcritic experiment run {escape(experiment.name)}</code>. Each run "
         f"by itself:</p><pre>{escape(commands)}</pre>{_made_with(panels)}{_reading()}</body></html>"
     )
@@ -145,5 +146,6 @@ def _reading() -> str:
         "the 95 % bootstrap interval of that mean, thin lines are single seeds. The end score of a seed is the "
         "mean of its evaluations in the last tenth of the frames. The interquartile mean leaves out the lowest and "
         "the highest quarter of the seeds. The area is the mean height of the curve. Published figures are as "
-        "their authors reported them, with their own protocol.</p>"
+        "their authors reported them, with their own protocol. A claim holds, or does not, where the interval of "
+        "P(a seed is better) lies on one side of a half; otherwise it is not yet decided.</p>"
     )

@@ -12,6 +12,7 @@ from fcritic.experiments.curve_files import read_stock
 from fcritic.experiments.gather import Panel, gather
 from fcritic.experiments.page import page
 from fcritic.experiments.spec import Experiment
+from fcritic.experiments.verdicts import judge_all
 from fcritic.plots import panels_of_curves
 
 
@@ -42,6 +43,7 @@ def write_report(experiment: Experiment, runs: Path, out: Path, add: tuple[str, 
 def _numbers(experiment: Experiment, panels: list[Panel]) -> dict[str, Any]:
     return {
         "experiment": experiment.name,
+        "verdicts": [verdict._asdict() for verdict in judge_all(experiment, panels)],
         "panels": [
             {
                 "panel": panel.name,

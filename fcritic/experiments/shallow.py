@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from fcritic.experiments.spec import Experiment, Run
+from fcritic.experiments.spec import Claim, Experiment, Run
 
 Changes = dict[str, Any]
 
@@ -53,6 +53,11 @@ ABLATIONS = Experiment(
         *(shallow(f"{envs} rounds", {"cycles": envs}, envs=envs) for envs in (1, 2, 4)),
     ),
     reference="shallow, as it is",
+    claims=(
+        Claim("the policy as an input helps", "shallow, as it is", "shallow, plain critics"),
+        Claim("the second gradient term helps", "shallow, as it is", "shallow, without the second term"),
+        Claim("one critic update per actor update is worse than three", "shallow, as it is", "shallow, G = 1"),
+    ),
 )
 
 MEAN_OF_CRITICS: Changes = {"cycles": 3, "pairing": "mean"}

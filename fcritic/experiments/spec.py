@@ -53,6 +53,15 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
+class Claim:
+    """One method is better than another at the end of their training."""
+
+    text: str
+    better: str
+    worse: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Experiment:
     """A named list of runs and what it is for."""
 
@@ -61,8 +70,8 @@ class Experiment:
     runs: tuple[Run, ...]
     reference: str = ""
     """The method that the others are compared with; without one the first of a panel."""
-    claims: tuple[str, ...] = ()
-    """What it is to decide, in words."""
+    claims: tuple[Claim, ...] = ()
+    """What it is to decide."""
 
     def __post_init__(self) -> None:
         names = [run.name for run in self.runs]
