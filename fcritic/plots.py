@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 import numpy as np
 
 from fcritic.errors import UsageError, cannot_write
-from fcritic.experiments.appearance import COLOURS, short_frames
+from fcritic.experiments.appearance import line_of, short_frames
 from fcritic.results import Behaviour, Curves
 
 if TYPE_CHECKING:
@@ -135,18 +135,19 @@ def panels_of_curves(panels: "list[Panel]", out: Path) -> None:
         points = [point for entry in panel.published for point in entry["points"] if point[0] <= last]
         place.plot([point[0] for point in points], [point[1] for point in points], "x", color="0.45", zorder=3)
         for method in panel.methods:
-            bands, colour = method.bands(), COLOURS[method.place % len(COLOURS)]
+            bands, (colour, dashes) = method.bands(), line_of(method.place)
             place.plot(method.frames, method.values.T, color=colour, alpha=0.3, linewidth=0.8)
             place.fill_between(
                 method.frames, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15
             )
-            place.plot(method.frames, [b.value for b in bands], color=colour, linewidth=2, label=method.run.method)
+            line = {"color": colour, "linestyle": (0, dashes or None), "linewidth": 2}
+            place.plot(method.frames, [b.value for b in bands], label=method.run.method, **line)
         place.set_title(panel.name)
         place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
         place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
         place.set_ylabel("return of the mean actor")
         place.grid(alpha=0.25)
-        place.legend(frameon=False, fontsize=9)
+        place.legend(frameon=False, fontsize=9, handlelength=3)
     for place in axes.flat[len(panels) :]:
         place.set_visible(False)
     _save(figure, out)

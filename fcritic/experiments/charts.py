@@ -3,10 +3,12 @@
 from html import escape
 import math
 
-from fcritic.experiments.appearance import COLOURS, short_frames
+from fcritic.experiments.appearance import line_of, short_frames
 from fcritic.experiments.gather import Method, Panel
 
 WIDTH, HEIGHT = 720, 400
+LONGEST = 18
+"""Letters of a name that fits beside the end of a line."""
 LEFT, RIGHT, TOP, BOTTOM = 56, 150, 16, 44
 
 
@@ -35,9 +37,9 @@ def curves(panel: Panel) -> str:
     parts = [_axes(scale), *(_published(entry, scale) for entry in panel.published)]
     labels = []
     for method in panel.methods:
-        colour = COLOURS[method.place % len(COLOURS)]
-        parts.append(_method(method, scale, colour))
-        labels.append((scale.y(float(method.values[:, -1].mean())), method.run.method, colour))
+        label = str(method.place + 1) if needs_legend(panel) else method.run.method
+        parts.append(_method(method, scale))
+        labels.append((scale.y(float(method.values[:, -1].mean())), label, line_of(method.place)[0]))
     parts += _spread_labels(labels)
     title = escape(f"{panel.name}: return against frames")
     return (
@@ -46,7 +48,31 @@ def curves(panel: Panel) -> str:
     )
 
 
-def _method(method: Method, scale: Scale, colour: str) -> str:
+def needs_legend(panel: Panel) -> bool:
+    """Whether names are too long to stand at the ends of their lines, so that numbers stand there."""
+    return any(len(method.run.method) > LONGEST for method in panel.methods)
+
+
+def legend(panel: Panel) -> str:
+    """The names to these numbers, each with a stroke of its line."""
+    if not needs_legend(panel):
+        return ""
+    items = []
+    for method in panel.methods:
+        stroke = _stroke(method.place)
+        sample = f'<svg class="sample" viewBox="0 0 30 10"><path d="M0,5h30" {stroke} stroke-width="2.5"/></svg>'
+        items.append(f"<li>{sample} {method.place + 1} {escape(method.run.method)}</li>")
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def _stroke(place: int) -> str:
+    colour, dashes = line_of(place)
+    cut = f' stroke-dasharray="{" ".join(map(str, dashes))}"' if dashes else ""
+    return f'stroke="{colour}" fill="none"{cut}'
+
+
+def _method(method: Method, scale: Scale) -> str:
+    colour = line_of(method.place)[0]
     frames, bands = method.frames.tolist(), method.bands()
     path = lambda values: " ".join(
         f"{scale.x(frame):.1f},{scale.y(value):.1f}" for frame, value in zip(frames, values, strict=True)
@@ -59,7 +85,7 @@ def _method(method: Method, scale: Scale, colour: str) -> str:
     mean = path([band.value for band in bands])
     return (
         f'<polygon points="{around}" fill="{colour}" opacity="0.15"/>{seeds}'
-        f'<polyline points="{mean}" stroke="{colour}" stroke-width="2.5" fill="none"/>'
+        f'<polyline points="{mean}" {_stroke(method.place)} stroke-width="2.5"/>'
     )
 
 

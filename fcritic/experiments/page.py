@@ -6,7 +6,7 @@ from typing import Any
 from fcritic.experiments import charts
 from fcritic.experiments.gather import Panel
 from fcritic.experiments.spec import Experiment
-from fcritic.experiments.verdicts import judge_all
+from fcritic.experiments.verdicts import Verdict, judge_all
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --line: #ddd; --quiet: #666; }
@@ -26,15 +26,14 @@ p { overflow-wrap: anywhere; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 pre { overflow-x: auto; padding: .6rem; border: 1px solid var(--line); font-size: .8rem; }
+.legend { list-style: none; padding: 0; columns: 22rem; font-size: .9rem; } .legend .sample { width: 2rem; }
 .note { color: var(--quiet); }
 """
 
 
 def page(experiment: Experiment, panels: list[Panel]) -> str:
     """The whole file."""
-    parts = [_panel(panel, experiment) for panel in panels]
-    verdicts = [[v.claim, v.panel, v.outcome, v.why] for v in judge_all(experiment, panels)]
-    judged = _table(["claim", "where", "verdict", "why"], verdicts) if verdicts else ""
+    judged, parts = _verdicts(judge_all(experiment, panels)), [_panel(panel, experiment) for panel in panels]
     commands = "\n".join(run.command() for run in experiment.runs)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -52,9 +51,17 @@ def _panel(panel: Panel, experiment: Experiment) -> str:
         return f"<h2>{escape(panel.name)}</h2>{missing}"
     reference = experiment.reference or panel.methods[0].run.method
     return (
-        f"<h2>{escape(panel.name)}</h2>{charts.curves(panel)}{missing}{_scores(panel)}"
+        f"<h2>{escape(panel.name)}</h2>{charts.curves(panel)}{charts.legend(panel)}{missing}{_scores(panel)}"
         f"{_comparisons(panel.comparisons(reference))}{_published(panel)}"
     )
+
+
+def _verdicts(verdicts: list[Verdict]) -> str:
+    items = [
+        f"<li>{escape(f'{one.claim}, {one.panel}')}: <strong>{one.outcome}</strong> ({escape(one.why)})</li>"
+        for one in verdicts
+    ]
+    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 def _scores(panel: Panel) -> str:
