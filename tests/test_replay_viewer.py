@@ -6,33 +6,31 @@ import os
 import re
 
 import jax
-from matplotlib.image import imread
 import numpy as np
 import pytest
-from viewer_pages import angle_between, data_of, in_browser, needs_browser, numbers, outcome_of, poses_of, untrained
+from viewer_pages import (
+    TINY,
+    angle_between,
+    data_of,
+    in_browser,
+    needs_browser,
+    numbers,
+    outcome_of,
+    poses_of,
+    read_picture,
+    untrained,
+)
 
 from fcritic import envs
-from fcritic.agents.fac import FAC
 from fcritic.cli.dispatch import run
 from fcritic.config import TrainConfig
 from fcritic.ensembles import member
-from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.viewers.cast import Cast
 from fcritic.viewers.episode import play
 from fcritic.viewers.packing import ROTATION_ERROR
 from fcritic.viewers.page import as_script_data, page
 from fcritic.viewers.values import whole_returns
-
-TINY = FAC(
-    members=2,
-    batch_size=4,
-    actor_hidden=(8,),
-    state_action_hidden=(8,),
-    joint_hidden=(8,),
-    actor_last_scale=2.0,
-    encoder=EncoderConfig(probes=4, depth=1, code=4, width=8, heads=2),
-)
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +167,6 @@ def test_the_picture_shows_the_body_and_another_moment_another_one(shown, tmp_pa
     brown = [(each[..., 0] > each[..., 2] + 40) for each in view]
     assert all(each.sum() > 200 for each in brown)  # the cheetah's colour, which nothing else there has
     assert (brown[0] != brown[1]).sum() > 100
-
-
-def read_picture(path):
-    return (imread(path)[..., :3] * 255).astype(np.uint8)
 
 
 @needs_browser

@@ -8,16 +8,28 @@ import re
 import shutil
 import subprocess
 
+from matplotlib.image import imread
 import numpy as np
 import pytest
 
+from fcritic.agents.fac import FAC
 from fcritic.cli.dispatch import run
 from fcritic.config import TrainConfig
+from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.runs import RunDirectory
 from fcritic.train import Training
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
+TINY = FAC(
+    members=2,
+    batch_size=4,
+    actor_hidden=(8,),
+    state_action_hidden=(8,),
+    joint_hidden=(8,),
+    actor_last_scale=2.0,
+    encoder=EncoderConfig(probes=4, depth=1, code=4, width=8, heads=2),
+)
 
 
 def untrained(folder, agent, task, **more):
@@ -71,3 +83,7 @@ def in_browser(path, fragment="", *options, size=(1280, 860)):
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return done.stdout, complaints
+
+
+def read_picture(path):
+    return (imread(path)[..., :3] * 255).astype(np.uint8)
