@@ -1,4 +1,4 @@
-"""Vectors whose environments are in processes of their own: built for one test, and told by their numbers."""
+"""Vectors of environments that are closed after their test, the processes of their workers, and their actions."""
 
 import numpy as np
 import pytest
