@@ -24,25 +24,6 @@ SMALL = shlex.split(
     "--members 2 --batch-size 16 --actor-hidden 8 --state-action-hidden 8 --joint-hidden 8 --replay 1000 "
     "--encoder.probes 4 --encoder.width 8 --encoder.code 8 --warmup 100 --eval-every 200 --log-every 100"
 )
-PAPER_TABLE = {
-    "optimizer": "adam",
-    "learning_rate": 3e-4,
-    "batch_size": 256,
-    "discount": 0.99,
-    "tau": 0.005,
-    "actor_hidden": [256, 256],
-    "state_action_hidden": [256, 256],
-    "joint_hidden": [256, 256],
-    "encoder_layers": 4,
-    "encoder_heads": 1,
-    "probes": 512,
-    "extracted_layers": [-2, -1],
-    "actor_code": 128,
-    "state_action_code": 64,
-    "activation": "relu",
-}
-"""Every row of Table `tab:hyperparams`, in its order."""
-PAPER_TEXT = {"critics": 10, "actors": 10, "critic_steps": 3, "cycles": 1, "encoder_learning_rate": 3e-4}
 
 
 def contents(folder):
@@ -154,16 +135,6 @@ def test_evaluate_keeps_three_figures_apart(trained, capsys):
     assert run(["evaluate", str(trained), "--episodes", "1"]) == 0
     text = capsys.readouterr().out
     assert all(word in text for word in ("mean actor", "best actor", "rollout", "seed 6 actors", "frame 400"))
-
-
-def test_describe_is_the_paper(capsys):
-    facts = printed(capsys, "describe", "--recipe", "fac", "--task", "cheetah-run")
-    for name, value in (PAPER_TABLE | PAPER_TEXT | {"tokens": 262, "action_width": 6}).items():
-        assert facts[name] == value, name
-    facts = printed(capsys, "describe", "--recipe", "fac", "--task", "hopper-hop")
-    assert facts["tokens"] == 260 and facts["action_width"] == 4
-    assert run(["describe", "--recipe", "fac-small", "--task", "probe-both"]) == 0
-    assert capsys.readouterr().out.startswith("fac-small: ")
 
 
 def test_described_parameters_are_those_of_a_real_agent(trained, capsys):

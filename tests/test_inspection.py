@@ -1,12 +1,7 @@
-"""`fcritic inspect`: exact on a task with known returns, what critics say by hand, and a page that is safe."""
+"""What `fcritic inspect` computes: exact on a task with known returns, and what critics say by hand."""
 
-import contextlib
 import dataclasses
-import io
-import json
 from pathlib import Path
-import shutil
-import subprocess
 
 import equinox as eqx
 import jax
@@ -17,19 +12,15 @@ import scipy.stats
 
 from fcritic import ensembles, envs
 from fcritic.agents.recipes import find_recipe
-from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.inspection import predictions, slices
 from fcritic.inspection.agreement import agreement, principal, rank_correlation, ranks
 from fcritic.inspection.inspect import require_functional
-from fcritic.inspection.page import page
 from fcritic.inspection.rollouts import Rollouts
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.replay import Normalizer
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
 from fcritic.trained import TrainedAgent
 
 TASK = "probe-policy"  # two actions; the second, where 1 is seen, is the reward
@@ -62,20 +53,6 @@ def value_by_hand(critic, policy, normalizer, states):
     """The mean over states of Q(pi, s, pi(s)), as the critic itself computes it."""
     seen = [normalizer(state) for state in states]
     return sum(critic(policy, state, policy(state)) for state in seen) / len(seen)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A run with two checkpoints and a name that is markup."""
-    out = tmp_path_factory.mktemp("runs") / "<script>document.title='owned'<"
-    config = TrainConfig(agent_of(), recipe="fac", task=TASK, seeds=2, seed=4, steps=2000, warmup=1000, replay=20)
-    with RunDirectory.create_or_open(out, config.to_json(), "") as directory:
-        training = Training(config, directory, quiet=True)
-        for _ in range(2):
-            training.advance(3)
-            training.save()
-        training.close()
-    return out
 
 
 def critic_of(agent: TrainedAgent, index: int) -> FunctionalCritic:
@@ -209,61 +186,3 @@ def test_critics_that_do_not_see_the_policy_are_refused():
         ):
             require_functional(untrained(kind=kind))
         assert name
-
-
-@pytest.fixture(scope="module")
-def findings(saved, tmp_path_factory):
-    """What the command printed and wrote."""
-    out, printed, told = tmp_path_factory.mktemp("pages") / "new" / "page.html", io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
-        assert command(["inspect", str(saved), "--quick", "--seed", "5", "--out", str(out), "--json"]) == 0
-    assert "running 29 policies: 29 of 29 episodes" in told.getvalue()
-    report = json.loads(printed.getvalue())
-    assert page(report) == out.read_text()
-    return report
-
-
-def test_the_command_tells_what_it_found(findings):
-    assert (findings["agent"]["seed"], findings["agent"]["frame"], findings["agent"]["critics"]) == (5, 6, 3)
-    assert len(findings["slice"]["plain"]) == 25 and len(findings["probes"]) == 3
-    assert findings["embedding"]["frames"] == [3, 6]
-    early, late = findings["embedding"]["critics"][0]["points"]
-    np.testing.assert_allclose(early, late, atol=1e-5)  # nothing was learned between
-    on_line = findings["line"]
-    assert on_line["x"] == [-0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5]
-    for name in ("plain", "discounted"):
-        assert on_line[name][::2] == findings["slice"][name][5:10]  # the row y = 0
-    mean = np.mean(findings["slice"]["predicted"], axis=0)
-    expected = scipy.stats.spearmanr(mean, findings["slice"]["discounted"]).statistic
-    assert findings["slice"]["agreement"]["mean"]["rank"] == pytest.approx(expected)
-
-
-def test_mistakes_are_one_line(saved, capsys):
-    for options, message in (
-        (["--grid", "8"], "--grid must be 5, 9, 13"),
-        (["--actors", "0", "1", "7"], "--actors names actor 7; this agent has actors 0 to 2"),
-        (["--seed", "9"], "has no seed 9; it has 4 to 5"),
-        (["--episodes", "0"], "--episodes must be at least 1, not 0"),
-        (["--gird", "9"], "did you mean --grid?"),
-    ):
-        assert command(["inspect", str(saved), *options]) == 2
-        error = capsys.readouterr().err
-        assert message in error and error.count("\n") == 1
-
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
-def test_the_page_draws_without_errors_and_shows_names_as_text(findings, tmp_path):
-    findings["agent"]["recipe"] = "</script><img src=x onerror=document.title='owned'>"
-    path = tmp_path / "page.html"
-    path.write_text(page(findings))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
-    options.append(f"--user-data-dir={tmp_path / 'profile'}")
-    done = subprocess.run([CHROMIUM, *options, path.as_uri()], capture_output=True, timeout=60)
-    drawn, log = done.stdout.decode(), done.stderr.decode()
-    assert "CONSOLE" not in log, log
-    assert "<title>inspect &lt;script&gt;document.title='owned'&lt;</title>" in drawn
-    assert "&lt;/script&gt;&lt;img" in drawn and "<img" not in drawn
-    assert drawn.count("<svg") == 6 and drawn.count("<circle") > 60

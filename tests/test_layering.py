@@ -194,6 +194,12 @@ def test_no_file_is_long(module: str):
     assert lines <= MAX_FILE, f"{FILES[module].name} has {lines} lines; split it"
 
 
+@pytest.mark.parametrize("path", sorted(Path(__file__).parent.rglob("*.py")), ids=lambda path: path.name)
+def test_no_file_of_tests_is_long(path: Path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_FILE, f"{path.name} has {lines} lines; split it by subject"
+
+
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The lines of a function without its docstring and decorators."""
     total = function.end_lineno - function.lineno + 1

@@ -1,46 +1,28 @@
-"""Tasks that are a user's own code: by name, by file, as a callable, as a vector; and code that is not trusted."""
+"""Tasks that are a user's own code: by name, by file, as a callable, as a vector."""
 
 import dataclasses
-import json
 import os
-import shutil
 import signal
 import sys
 import threading
 
 import gymnasium
 import numpy as np
+from own_code import CODE, code, own_home
 import pytest
 
 import fcritic
 from fcritic import envs
 from fcritic.errors import UsageError
 from fcritic.logs import read_rows
-from fcritic.run_config import config_of
-from fcritic.runs import RunDirectory
 from fcritic.train import train
+
+__all__ = ["code", "own_home"]
 
 SIZES = {"steps": 60, "warmup": 20, "replay": 60, "eval_every": 30, "batch_size": 5} | {
     "actor_hidden": (8,),
     "critic_hidden": (9,),
 }
-CODE = """
-import gymnasium
-from beside import LENGTH
-
-class Robots:
-    @staticmethod
-    def pendulum():
-        return gymnasium.make("Pendulum-v1", max_episode_steps=LENGTH)
-
-def many(num_envs):
-    return gymnasium.make_vec("Pendulum-v1", num_envs=num_envs, max_episode_steps=LENGTH)
-
-def broken():
-    return 1 / 0
-
-number = 3
-"""
 
 
 def pendulum():
@@ -57,24 +39,6 @@ class Counting(envs.ProbeEnv):
 
     def __init__(self):
         super().__init__("delay", seed=0)
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path, monkeypatch):
-    """The list of trusted files is this test's own."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-@pytest.fixture
-def code(tmp_path, monkeypatch):
-    folder = tmp_path / "code"
-    folder.mkdir()
-    (folder / "my_robots.py").write_text(CODE)
-    (folder / "beside.py").write_text("LENGTH = 7\n")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield folder
-    for name in [each for each in sys.modules if each in ("my_robots", "beside") or "my_robots" in each]:
-        sys.modules.pop(name)
 
 
 def episode_length(env: envs.AbstractEnv) -> int:
@@ -199,57 +163,6 @@ def test_what_a_vector_environment_cannot_do_is_said():
     alone = lambda: many(1)
     with pytest.raises(UsageError, match="let it take num_envs"):
         envs.make(envs.name_of(alone), seed=0)
-
-
-def run_with_task(path, task):
-    config = fcritic.configure("td3", task)
-    RunDirectory.create_or_open(path, config.to_json(), "test").close()
-    return RunDirectory.open_existing(path)
-
-
-def test_a_file_of_code_runs_for_its_user_but_not_for_a_stranger(code, tmp_path):
-    task = f"{code}/my_robots.py:Robots.pendulum"
-    run = run_with_task(tmp_path / "run", task)
-    with pytest.raises(UsageError, match=r"wants to run .*; if you trust that code: fcritic check .*pendulum"):
-        config_of(run)
-    fcritic.trust.trust(task)
-    assert config_of(run).task == task
-    inside = tmp_path / "run" / "my_robots.py"
-    shutil.copy(code / "my_robots.py", inside)
-    fcritic.trust.trust(f"{inside}:many")
-    with pytest.raises(UsageError, match="brings the code of its own task"):
-        config_of(replaced(run, f"{inside}:many"))
-    linked = tmp_path / "link.py"
-    linked.symlink_to(inside)
-    with pytest.raises(UsageError, match="brings the code of its own task"):
-        config_of(replaced(run, f"{linked}:many"))
-
-
-def replaced(run, task):
-    config = json.loads((run.path / "config.json").read_text())
-    (run.path / "config.json").write_text(json.dumps(config | {"task": task}))
-    return run
-
-
-def test_a_package_around_the_run_does_not_let_its_code_in(tmp_path, monkeypatch):
-    """`runs.mine.evil` is found below a folder that is on the path, and lies in the run all the same."""
-    run = run_with_task(tmp_path / "runs" / "mine", "runs.mine.evil:make")
-    (run.path / "evil.py").write_text("raise SystemExit('executed')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UsageError, match="brings the code of its own task"):
-        config_of(run)
-
-
-def test_a_run_cannot_have_anything_called_that_is_installed(tmp_path):
-    """`pytest:main` would run the tests that lie in the folder: a name alone can be an attack."""
-    run = run_with_task(tmp_path / "run", "pytest:main")
-    with pytest.raises(UsageError, match="wants to run pytest:main; if you trust that code"):
-        config_of(run)
-    for task in ("pytest:main", "no_such_module:make", "nowhere.py:make", "Pendulum-v1"):
-        fcritic.trust.trust(task)
-    assert (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text() == "pytest:main\n"
-    assert config_of(run).task == "pytest:main"
-    assert config_of(replaced(run, "fcritic.reliability.sick:Walk-v0"))  # Gymnasium's form is imported, not called
 
 
 def test_options_are_those_of_the_command_line():

@@ -1,8 +1,7 @@
-"""A loaded agent: its actions in the task's units, its critics on any policy, and what it refuses to load."""
+"""A loaded agent: its actions in the task's units, and what it refuses to load."""
 
 import dataclasses
 import json
-from pathlib import Path
 import shutil
 
 import equinox as eqx
@@ -10,46 +9,19 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pendulum_agents import TASK, agent_of, obs
 import pytest
 
 import fcritic
 from fcritic import ensembles, envs
-from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
 from fcritic.envs.units import ActionRange
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.networks.actor_encoder import EncoderConfig
-from fcritic.networks.critics import FunctionalCritic
-from fcritic.networks.policies import DeterministicPolicy
 from fcritic.replay import Normalizer
 from fcritic.runs import RunDirectory
 from fcritic.train import Training
-from fcritic.trained import TrainedAgent
 
-ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)
-SIZES = {"members": 3, "batch_size": 5, "actor_hidden": (8, 6), "encoder": ENCODER}
-HEADS = {"state_action_hidden": (7,), "state_action_code": 4, "joint_hidden": (6,)}
-TASK = "Pendulum-v1"  # observations of 3 numbers, torques between -2 and 2
-
-
-def agent_of(kind: str):
-    if kind in ("sac", "td3"):
-        return dataclasses.replace(find_recipe(kind), actor_hidden=(8,), critic_hidden=(9,))
-    encoder = dataclasses.replace(ENCODER, shared=kind == "shared")
-    return dataclasses.replace(
-        find_recipe("fac"), **SIZES | HEADS | {"encoder": encoder, "functional": kind != "plain"}
-    )
-
-
-def untrained(kind: str) -> TrainedAgent:
-    """As one that was loaded, but with first parameters and a normaliser that changes a lot."""
-    config = TrainConfig(agent_of(kind), task=TASK)
-    spec, units = envs.task_units(TASK)
-    state = config.agent.init(spec, jax.random.key(1))
-    seen = Normalizer(jnp.array([0.1, -0.2, 0.5]), jnp.array([0.3, 0.5, 9.0]), jnp.int32(7))
-    policies = config.agent.evaluation_policies(state)
-    return TrainedAgent(policies, state.critics.params, seen, seen, config, spec, units, 0, 0, Path())
-
+__all__ = ["obs"]
 
 SEEN = Normalizer(jnp.array([[0.1, -0.2, 0.5]] * 2), jnp.array([[0.3, 0.5, 9.0]] * 2), jnp.array([7, 7]))
 EARLIER = Normalizer(jnp.array([[0.3, -0.1, 0.7]] * 2), jnp.array([[0.5, 0.4, 4.0]] * 2), jnp.array([5, 5]))
@@ -72,11 +44,6 @@ def run(tmp_path_factory):
         training.save()
         training.close()
     return out
-
-
-@pytest.fixture
-def obs():
-    return np.random.default_rng(0).uniform(-1, 1, (4, 3)).astype(np.float32)
 
 
 def test_a_loaded_agent_acts_as_its_policy_does_in_the_loop(run, obs):
@@ -126,63 +93,6 @@ def test_the_best_policies_are_seen_through_their_own_normaliser(run, obs):
     )
     np.testing.assert_allclose(agent.value(0, obs), newest.value(folded, obs), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(agent.act(obs, 0), newest.act(obs, folded), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["fac", "shared", "plain", "sac"])
-def test_values_are_those_of_each_critic(kind, obs):
-    agent = untrained(kind)
-    policy = DeterministicPolicy(3, (5, 4), 1, key=jax.random.key(9), last_scale=0.5)  # none of the agent's
-    found = agent.value(policy, obs)
-    critics, torque, quarter = agent.critics, np.array([0.5], np.float32), jnp.array([0.25])
-    seen = agent.normalizer(jnp.asarray(obs))
-    number = found.shape[0] - 1
-    if kind == "sac":
-        judge = lambda p, s, a: ensembles.member(critics, number)(s, a)
-    else:
-        encoder = critics.encoder if kind in ("shared", "plain") else ensembles.member(critics.encoder, number)
-        judge = FunctionalCritic(encoder, ensembles.member(critics.head, number))
-    # The torque 0.5 is a quarter of the most.
-    both = lambda s: (jax.vmap(lambda s: judge(policy, s, policy(s)))(s), judge(policy, s[0], quarter))
-    expected, given = jax.jit(both)(seen)
-    np.testing.assert_allclose(found[number], expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(agent.value(policy, obs[0], torque)[number], given, rtol=1e-4, atol=1e-6)
-    assert not np.allclose(found[0], found[number], rtol=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["shared", "sac"])
-def test_the_gradient_is_the_slope_of_the_value(kind, obs):
-    agent = untrained(kind)
-    policy = agent.policy(0)
-    slope = agent.gradient(policy, obs)
-    assert jax.tree.structure(slope) == jax.tree.structure(policy)
-    move = lambda step: jax.tree.map(lambda leaf, way: leaf + step * way, policy, slope)
-    size = sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(slope))
-    step = 1e-2 / np.sqrt(size)
-    rise = (agent.value(move(step), obs).mean() - agent.value(move(-step), obs).mean()) / (2 * step)
-    assert float(rise) == pytest.approx(size, rel=0.02)
-
-
-def test_the_second_term_is_the_part_through_the_policy_input(obs):
-    agent = untrained("fac")
-    policy, number = agent.policy(1), 2
-    critic = ensembles.member(agent.critics, number)
-    seen = agent.normalizer(jnp.asarray(obs))
-    first = lambda p: jax.vmap(lambda s: critic(policy, s, p(s)))(seen).mean()
-    second = lambda p: jax.vmap(lambda s: critic(p, s, policy(s)))(seen).mean()
-    close = lambda a, b: jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-7), a, b)
-    slopes = jax.jit(lambda p: (jax.grad(first)(p), jax.grad(second)(p)))(policy)
-    close(agent.gradient(policy, obs, critic=number), jax.tree.map(jnp.add, *slopes))
-    close(agent.gradient(policy, obs, critic=number, second_term=0.0), slopes[0])
-
-
-def test_a_comparison_is_the_difference_of_values(obs):
-    agent = untrained("fac")
-    found, back = agent.compare(0, 2, obs), agent.compare(2, 0, obs)
-    by_hand = np.asarray(agent.value(0, obs)) - np.asarray(agent.value(2, obs))
-    np.testing.assert_allclose(found.differences, by_hand, rtol=1e-6)
-    np.testing.assert_allclose(found.per_critic, by_hand.mean(axis=1), rtol=1e-6)
-    assert found.mean == pytest.approx(-back.mean) and found.mean == pytest.approx(by_hand.mean(), rel=1e-5)
-    assert found.spread == pytest.approx(by_hand.mean(axis=1).std(), rel=1e-5)
 
 
 def test_action_ranges_go_both_ways():
@@ -247,33 +157,3 @@ def test_a_run_that_brings_code_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(copy))
     with pytest.raises(UsageError, match="brings the code of its own task"):
         fcritic.load(copy)
-
-
-def linear(params, obs):
-    """A controller in the pendulum's own units: a torque from its angle and its speed."""
-    torque = -params["gain"] * obs[1] - params["damping"] * obs[2]
-    return jax.nn.relu(jnp.stack([obs[1], -obs[1], obs[2], -obs[2]])), torque[None]
-
-
-def test_a_controller_of_ones_own_is_valued_in_the_tasks_units(obs):
-    agent = untrained("shared")
-    params = {"gain": jnp.float32(0.5), "damping": jnp.float32(0.2)}
-    policy = agent.adapt(linear, params)
-    torques = -0.5 * obs[:, 1:2] - 0.2 * obs[:, 2:3]
-    np.testing.assert_allclose(agent.act(obs, policy), torques, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(agent.value(policy, obs), agent.value(policy, obs, torques), rtol=1e-4, atol=1e-5)
-    slope = agent.gradient(policy, obs).params
-    with_gain = lambda gain: eqx.tree_at(lambda p: p.params["gain"], policy, jnp.float32(gain))
-    mean = lambda gain: float(agent.value(with_gain(gain), obs).mean())
-    assert float(slope["gain"]) == pytest.approx((mean(0.52) - mean(0.48)) / 0.04, rel=0.02, abs=1e-4)
-
-
-def test_a_policy_without_parameters_or_hidden_layers(obs):
-    agent = untrained("sac")
-    still = agent.adapt(lambda params, seen: (jnp.zeros(1),))
-    np.testing.assert_array_equal(agent.act(obs, still), np.zeros((4, 1)))
-    assert agent.value(still, obs).shape == (2, 4)
-    with pytest.raises(UsageError, match=r"reads layers .* of a policy that has 1"):
-        untrained("shared").value(still, obs)
-    with pytest.raises(UsageError, match="must return a tuple"):
-        fcritic.FunctionPolicy(lambda params, seen: jnp.zeros(1))(jnp.zeros(3))

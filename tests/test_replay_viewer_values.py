@@ -1,0 +1,61 @@
+"""The traces of the viewer: returns to go, the critics' values, and a task that has nothing else to show."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+from viewer_pages import CHROMIUM, data_of, in_browser, numbers, outcome_of, untrained
+
+from fcritic import envs
+from fcritic.agents.sac import SAC
+from fcritic.ensembles import member
+from fcritic.networks.critics import FunctionalCritic
+from fcritic.viewers.values import critic_values, returns_to_go, whole_returns
+
+
+def test_returns_to_go_and_how_many_of_them_are_whole():
+    togo = returns_to_go(np.array([1.0, 2.0, 4.0]), np.array([1.0, 1.0, 0.0]), 0.5)
+    assert togo.tolist() == [1 + 0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4]
+    assert whole_returns(10, True, 0.5) == 10
+    # Four steps before the end the rest weighs 0.5^4 = 0.0625, three before it 0.125: more than a tenth.
+    assert whole_returns(10, False, 0.5) == 7
+    assert whole_returns(3, False, 0.5) == 0 and whole_returns(3, False, 0.0) == 3
+
+
+def test_shared_encoders_and_plain_critics_have_values_too(spec, tiny):
+    obs = np.random.default_rng(0).normal(size=(4, spec.obs_dim)).astype(np.float32)
+    shared = dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, shared=True))
+    state = shared.init(spec, jax.random.key(0))
+    critic, policy = state.critics.params, member(state.actors.params, 2)
+    found = critic_values(shared, state, 2, obs)
+    own = FunctionalCritic(critic.encoder, member(critic.head, 2))
+    by_hand = jax.jit(jax.vmap(lambda s: own(policy, s, policy(s))))(obs)
+    np.testing.assert_allclose(found.value, by_hand, rtol=1e-4, atol=1e-5)
+    assert (found.low < found.high).all()
+    plain = dataclasses.replace(tiny, functional=False)
+    found = critic_values(plain, plain.init(spec, jax.random.key(0)), 1, obs)
+    assert (found.low == found.value).all() and (found.high == found.value).all()  # others know other actors
+
+
+def test_a_task_without_mujoco_has_traces_and_says_that_it_has_no_geometry(tmp_path):
+    folder = untrained(tmp_path / "pendulum", SAC(actor_hidden=(8,), critic_hidden=(8,)), "Pendulum-v1")
+    outcome = outcome_of("replay", folder, "--episode-seed", 2)
+    out = folder / "replay.html"
+    data = data_of(out)
+    assert outcome["page"] == str(out) and not outcome["geometry"] and data["scene"] is None
+    assert any("is not made with MuJoCo" in note for note in data["notes"])
+    assert any("entropy" in note for note in data["notes"])
+    (told,) = data["episodes"]
+    observations = numbers(told["observations"]).reshape(3, 201)
+    env = envs.make("Pendulum-v1", seed=2)
+    np.testing.assert_allclose(observations[:, 0], env.reset(), rtol=1e-6)
+    for step, action in enumerate(numbers(told["actions"])):
+        expected = env.step(np.array([action], np.float32))
+        np.testing.assert_allclose(observations[:, step + 1], expected.obs, atol=1e-5)
+    assert numbers(told["value"]).shape == (201,) and not told["seconds"]
+    if CHROMIUM is not None:
+        dom, complaints = in_browser(out, "#measure")
+        assert complaints == [] and "data-errors" not in dom and 'data-drawn="none"' in dom
+        assert "<b>observations</b>" in dom and "This task has no geometry to draw" in dom
+        assert re.search(r'id="view"[^>]* hidden', dom)

@@ -1,0 +1,93 @@
+"""Trainings that diverge or meet a fault: noticed, never saved, and taken back where that is asked for."""
+
+import dataclasses
+
+import equinox as eqx
+import numpy as np
+import pytest
+
+from fcritic import envs
+from fcritic.errors import Diverged
+from fcritic.logs import read_rows
+from fcritic.reliability import environments
+from fcritic.reliability.small import small_config
+from fcritic.runs import RunDirectory
+from fcritic.train import FREE_FIELDS, Training, train
+
+
+def poisoned(training: Training) -> None:
+    """One parameter of the second seed is no number."""
+    where = lambda state: state.agent.critics.params.network.layers[0].weight
+    training.state = eqx.tree_at(where, training.state, where(training.state).at[1].set(float("nan")))
+
+
+def test_a_sick_training_is_noticed_within_one_log_interval_and_never_saved(tmp_path):
+    config = dataclasses.replace(small_config("td3"), save_every=40)
+    with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
+        training = Training(config, run, quiet=True)
+        training.advance(40)
+        newest = run.latest_checkpoint()
+        poisoned(training)
+        with pytest.raises(Diverged, match=r"seed 4 diverged by frame 1,640: .*; lower --learning-rate"):
+            training.run()
+        assert run.latest_checkpoint() == newest
+
+
+def test_learning_rate_one_is_noticed(tmp_path):
+    """Values explode long before they are infinite: the first row beyond the limit is the last one."""
+    config = small_config("sac")
+    agent = dataclasses.replace(config.agent, learning_rate=1.0, critic_hidden=(64, 64), batch_size=32)
+    config = dataclasses.replace(config, agent=agent, steps=12_000, eval_every=12_000)
+    with pytest.raises(Diverged, match=r"seed \d diverged by frame .*: its mean value .* is beyond ") as caught:
+        train(config, tmp_path / "run", quiet=True)
+    rows = [row for row in read_rows(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"]
+    limit = float(str(caught.value).split("is beyond ")[1].split()[0])
+    assert limit >= 100 * 1 / (1 - 0.99)  # rewards of 20 frames are added, so it may be more
+    beyond = {row["env_steps"] for row in rows if abs(row["critic_value"]) > limit}
+    assert beyond == {max(row["env_steps"] for row in rows)}
+
+
+def test_going_back_repeats_neither_the_fault_nor_the_rows(tmp_path, capsys):
+    config = dataclasses.replace(small_config("td3"), on_fault="rollback")
+    with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
+        training = Training(config, run, quiet=True)
+        training.advance(70)  # saved at 60
+        keys = np.asarray(training.state.keys)
+        poisoned(training)
+        training.run()
+        assert training.progress.rollbacks == 1
+        assert not np.array_equal(np.asarray(training.state.keys), keys)
+    assert "went back to frame 2,400, on with other random numbers" in capsys.readouterr().err
+    rows = read_rows(run.metrics_path)
+    assert [row["rollbacks"] for row in rows if row["kind"] == "rollback"] == [1]
+    losses = [row["env_steps"] for row in rows if row["kind"] == "train" and row["seed"] == 3]
+    assert losses == list(range(1200, 4801, 400))
+
+
+def test_an_environment_that_fails_in_one_step_of_its_life_does_not_meet_it_again(tmp_path, monkeypatch):
+    config = dataclasses.replace(small_config("td3"), task=environments.TASK, action_repeat=1, on_fault="rollback")
+    config = dataclasses.replace(config, steps=160, warmup=40, save_every=40, eval_every=160, log_every=40)
+    sick = envs.copy_seeds(config.seed_numbers, config.envs, "train")[1][0]
+    monkeypatch.setenv("FCRITIC_SICK", f"{sick},50,raise")
+    run = train(config, tmp_path / "run", quiet=True)
+    (row,) = (row for row in read_rows(run.metrics_path) if row["kind"] == "rollback")
+    assert row["env_steps"] == 80 and "joint fell off at step 49" in row["why"]
+
+
+def test_a_fault_that_always_returns_ends_the_run(tmp_path):
+    config = dataclasses.replace(small_config("td3"), on_fault="rollback")
+    with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
+        training = Training(config, run, quiet=True)
+        training.advance(30)
+        training.save()
+        iterate = training._iterate
+
+        def sick() -> None:
+            iterate()
+            poisoned(training)
+
+        training._iterate = sick
+        with pytest.raises(Diverged):
+            training.run()
+        assert training.progress.rollbacks == 3
+        assert run.latest_checkpoint().name == "step-000000001200"
