@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 LOWER_A_KERNEL = """
 import sys
 from fcritic.backend import prepare
@@ -33,7 +35,11 @@ print(searched.count("jaxlib.mlir.dialects.tt"))
 def searches(how: str) -> int:
     """How often lowering a small kernel for a GPU searches for the module that jaxlib does not have."""
     command = [sys.executable, "-c", LOWER_A_KERNEL, how]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "No supported GPU devices found" in done.stderr:
+        pytest.skip("from JAX 0.12 on no kernel is lowered where there is no GPU")
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
 
 
 def test_lowering_a_kernel_searches_for_no_module_in_vain():
