@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks.norm_kernels import standardise, standardise_backward
-from fcritic.networks.row_tiles import SUMS, Ref, Refs, call, over_rows
+from fcritic.networks.row_tiles import SUMS, Ref, Refs, call, dot, dot_transposed, over_rows
 
 FORWARD = {16: (4, 2, 128), 32: (4, 3, 128), 128: (8, 2, 128)}
 """Rows of a tile -> warps of a program, how many loads it has under way, and columns of a part of a weight."""
@@ -85,7 +85,7 @@ def _between_kernel(refs: Refs, columns: int) -> None:
 
         def project(number, _) -> int:
             index, part = _place(number, columns, rows.shape[1])
-            found = _lower(_dot(seen, weight[index, :, part]) + vectors[2 + index, part][None])
+            found = _lower(dot(seen, weight[index, :, part]) + vectors[2 + index, part][None])
             for own in range(weight.shape[0]):
                 mask = jnp.broadcast_to(index == own, found.shape)
                 triton.store(refs[f"projection{own}"].at[:, part], found, mask=mask)
@@ -97,16 +97,16 @@ def _between_kernel(refs: Refs, columns: int) -> None:
 def _feed_rows(refs: Refs, x: Array, columns: int) -> Array:
     """Keeps the sum with `x`, its norm and the hidden layer for the way back."""
     vectors, expand, contract, hidden = (refs[name] for name in ("feed_vectors", "expand", "contract", "hidden"))
-    total = x + _dot(refs["mixed"][...], refs["output"][...]) + vectors[2, :][None]
+    total = x + dot(refs["mixed"][...], refs["output"][...]) + vectors[2, :][None]
     refs["total"][...] = _lower(total)
     normal = _lower(_affine(standardise(total)[0], vectors))
     refs["normal"][...] = normal
 
     def add(number, total):
         (index, of_bias), part = _place(number, columns, x.shape[1]), pl.ds(number * columns, columns)
-        active = _lower(jnp.maximum(_dot(normal, expand[:, part]) + vectors[4 + index, of_bias][None], 0.0))
+        active = _lower(jnp.maximum(dot(normal, expand[:, part]) + vectors[4 + index, of_bias][None], 0.0))
         hidden[:, part] = active
-        return total + _dot(active, contract[part, :])
+        return total + dot(active, contract[part, :])
 
     return lax.fori_loop(0, hidden.shape[1] // columns, add, total + vectors[3, :][None])
 
@@ -160,7 +160,7 @@ def _back_through_project(refs: Refs, width: int, columns: int) -> Array:
         sums[10 + index, part] = over_rows(refs, back.astype(jnp.float32))
         if "joined" in refs:
             refs["joined"][:, pl.ds(number * columns, columns)] = back
-        return grad + _dot_transposed(back, weight[index, :, part])
+        return grad + dot_transposed(back, weight[index, :, part])
 
     grad = lax.fori_loop(0, weight.shape[0] * (width // columns), add, jnp.zeros_like(standard))
     sums[8, :] = over_rows(refs, grad * standard)
@@ -175,10 +175,10 @@ def _back_through_feed(refs: Refs, grad: Array, columns: int) -> None:
 
     def add(number, back):
         (index, of_bias), part = _place(number, columns, grad.shape[1]), pl.ds(number * columns, columns)
-        grads = jnp.where(_float(hidden, part) > 0, _dot_transposed(above, contract[part, :]), 0.0)
+        grads = jnp.where(_float(hidden, part) > 0, dot_transposed(above, contract[part, :]), 0.0)
         sums[4 + index, of_bias] = over_rows(refs, grads)
         d_hidden[:, part] = _lower(grads)
-        return back + _dot_transposed(_lower(grads), expand[:, part])
+        return back + dot_transposed(_lower(grads), expand[:, part])
 
     back = lax.fori_loop(0, hidden.shape[1] // columns, add, jnp.zeros_like(grad))
     standard, inverse = standardise(_float(refs["total"]))
@@ -187,7 +187,7 @@ def _back_through_feed(refs: Refs, grad: Array, columns: int) -> None:
     step = grad + standardise_backward(back * vectors[0, :][None], standard, inverse)
     sums[2, :] = over_rows(refs, step)
     refs["step"][...] = _lower(step)
-    refs["d_mixed"][...] = _lower(_dot_transposed(_lower(step), refs["output"][...]))
+    refs["d_mixed"][...] = _lower(dot_transposed(_lower(step), refs["output"][...]))
 
 
 between.defvjp(_forward, _backward)
@@ -219,14 +219,6 @@ def _float(ref: Ref, part: Any = slice(None)) -> Array:
 
 def _lower(rows: Array) -> Array:
     return rows.astype(jnp.bfloat16)
-
-
-def _dot(rows: Array, weight: Array) -> Array:
-    return jnp.dot(rows, weight, preferred_element_type=jnp.float32)
-
-
-def _dot_transposed(rows: Array, weight: Array) -> Array:
-    return lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
 
 
 def _affine(standard: Array, vectors: Ref) -> Array:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks.policies import DeterministicPolicy, Policy
-from fcritic.networks.row_tiles import Refs, call
+from fcritic.networks.row_tiles import Refs, call, dot, dot_transposed
 
 HOW = (64, 4, 2, 64)
 """Probes of a tile, warps of a program, how many loads it has under way, and columns of a part of a weight."""
@@ -86,15 +86,15 @@ def _forward(probes, biases, first, second, third, interpret):
 def _policy_kernel(refs: Refs, columns: int) -> None:
     biases, second, third = (refs[name] for name in ("biases", "second", "third"))
     columns = min(columns, second.shape[1])
-    early = _dot(refs["probes"][...], refs["first"][...]) + biases[0, :][None]
+    early = dot(refs["probes"][...], refs["first"][...]) + biases[0, :][None]
     early = jnp.maximum(early, 0.0).astype(jnp.bfloat16)
     refs["early"][...] = early
 
     def add(number, raw):
         part = pl.ds(number * columns, columns)
-        late = jnp.maximum(_dot(early, second[:, part]) + biases[1, part][None], 0.0).astype(jnp.bfloat16)
+        late = jnp.maximum(dot(early, second[:, part]) + biases[1, part][None], 0.0).astype(jnp.bfloat16)
         refs["late"][part, :] = late.T
-        return raw + _dot(late, third[part, :])
+        return raw + dot(late, third[part, :])
 
     start = jnp.zeros((early.shape[0], third.shape[1])) + biases[2, : third.shape[1]][None]
     refs["raw"][...] = lax.fori_loop(0, second.shape[1] // columns, add, start).astype(jnp.bfloat16)
@@ -120,16 +120,16 @@ def _policy_back_kernel(refs: Refs, columns: int) -> None:
 
     def add(number, total):
         part = pl.ds(number * columns, columns)
-        grads = refs["d_late"][part, :].T.astype(jnp.float32) + _dot_transposed(d_raw, third[part, :])
+        grads = refs["d_late"][part, :].T.astype(jnp.float32) + dot_transposed(d_raw, third[part, :])
         grads = jnp.where(refs["late"][part, :].T > 0, grads, 0.0).astype(jnp.bfloat16)
         refs["of_late"][:, part] = grads
-        return total + _dot_transposed(grads, second[:, part])
+        return total + dot_transposed(grads, second[:, part])
 
     start = jnp.zeros((d_raw.shape[0], second.shape[0]))
     total = lax.fori_loop(0, second.shape[1] // columns, add, start)
     total = jnp.where(refs["early"][...] > 0, total, 0.0).astype(jnp.bfloat16)
     refs["of_early"][...] = total
-    refs["of_probes"][...] = _dot_transposed(total, refs["first"][...]).astype(jnp.bfloat16)
+    refs["of_probes"][...] = dot_transposed(total, refs["first"][...]).astype(jnp.bfloat16)
 
 
 _layers.defvjp(_forward, _backward)
@@ -137,11 +137,3 @@ _layers.defvjp(_forward, _backward)
 
 def _power(width: int) -> int:
     return max(LEAST, 1 << (width - 1).bit_length())
-
-
-def _dot(rows: Array, weight: Array) -> Array:
-    return jnp.dot(rows, weight, preferred_element_type=jnp.float32)
-
-
-def _dot_transposed(rows: Array, weight: Array) -> Array:
-    return lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)

@@ -83,3 +83,13 @@ def _fresh(tile: int, count: int) -> Array:
 def over_rows(refs: Refs, rows: Float[Array, "tile width"]) -> Float[Array, " width"]:
     """The sum of a tile's rows, without those that the tile before has summed already."""
     return (jnp.where(refs["fresh"][:, None], rows, 0.0) if "fresh" in refs else rows).sum(axis=0)
+
+
+def dot(rows: Array, weight: Array) -> Array:
+    """Rows times a weight, summed up in float32."""
+    return jnp.dot(rows, weight, preferred_element_type=jnp.float32)
+
+
+def dot_transposed(rows: Array, weight: Array) -> Array:
+    """Rows times a weight from its other side, as gradients go."""
+    return jax.lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
