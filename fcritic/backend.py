@@ -24,7 +24,10 @@ _NO_SLOW_FUSION = "--xla_cpu_experimental_ynn_fusion_type=LIBRARY_FUSION_TYPE_IN
 _GRAPHED = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,DYNAMIC_SLICE_FUSION,WHILE,CONDITIONAL"
 _WHOLE_GRAPH = f"--xla_gpu_enable_command_buffer={_GRAPHED}"
 _SIDE_BY_SIDE = "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
-_FLAGS = (_NO_SLOW_FUSION, _WHOLE_GRAPH, _SIDE_BY_SIDE)
+# Left to itself XLA has a product and the sum after it rounded one by one, in kernels of ours too: two instructions
+# for one. What lies between the products of a functional critic is bound by instructions.
+_ROUNDED_ONCE = "--xla_backend_extra_options=--nvptx-fma-level=2"
+_FLAGS = (_NO_SLOW_FUSION, _WHOLE_GRAPH, _SIDE_BY_SIDE, _ROUNDED_ONCE)
 # An unknown flag would end the process, hence the versions.
 _KNOWN_VERSIONS = ("0.10.", "0.11.", "0.12.")
 

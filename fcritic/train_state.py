@@ -10,7 +10,7 @@ from jax import vmap
 from jaxtyping import Array, Int, UInt32
 import numpy as np
 
-from fcritic.networks.fused_blocks import SEEDS
+from fcritic.networks.row_tiles import SEEDS
 from fcritic.packed import unpack_stack
 from fcritic.replay import Normalizer, Replay
 from fcritic.types import Metrics
@@ -58,8 +58,8 @@ class Flat:
 
     @property
     def shapes(self) -> "Flat":
-        """The same with shapes and types in place of arrays: all that a compiler needs."""
-        like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in self.leaves)
+        """The same with shapes, types and devices in place of arrays: all that a compiler needs."""
+        like = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding) for leaf in self.leaves)
         return dataclasses.replace(self, leaves=like)
 
     @property
@@ -72,6 +72,14 @@ class Flat:
         """The state itself."""
         state = self.carried
         return eqx.tree_at(lambda s: s.agent, state, unpack_stack(state.agent)) if self.packed else state
+
+
+def bound(tree: Any) -> Any:
+    """The same arrays, bound to the device that they are on.
+
+    What `fcritic.kept_programs` calls returns such arrays, and a program is compiled again for those that are not.
+    """
+    return jax.device_put(tree, jax.tree.map(lambda leaf: leaf.sharding, tree))
 
 
 SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)

@@ -10,7 +10,7 @@ import pytest
 
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import fused_blocks, product
+from fcritic.networks import fused_blocks, product, row_tiles
 from fcritic.types import EnvSpec, Transition
 
 pytestmark = pytest.mark.skipif(
@@ -28,7 +28,7 @@ def one_step(agent: FAC, seeds: int):
     """First moments of the critics, which are their gradients times a number, and the losses."""
     keys = jax.random.split(jax.random.key(0), seeds)
     states = jax.vmap(partial(agent.init, SPEC))(keys)
-    step = jax.jit(jax.vmap(agent.critic_step, axis_name=fused_blocks.SEEDS))
+    step = jax.jit(jax.vmap(agent.critic_step, axis_name=row_tiles.SEEDS))
     trained, metrics = step(states, batches(seeds), keys)
     return trained.critics.opt_state[0].mu, metrics["critic_loss"]
 

@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from fcritic import ensembles
-from fcritic.agents.losses import actor_loss, critic_loss, encode_all, functional_critic_loss, td_target, values
+from fcritic.agents.losses import (
+    actor_loss,
+    critic_loss,
+    encode_all,
+    functional_critic_loss,
+    td_target,
+    values,
+    weigh_gradient,
+)
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.types import Transition
 
@@ -149,7 +157,7 @@ def test_the_actor_gradient_is_the_finite_difference(tiny, spec, batch, deviatio
             lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (*one_pair(tiny, spec), batch.obs)
         )
         given = None if noise is None else jnp.asarray(noise)
-        loss = jax.jit(lambda p: actor_loss(p, critic, obs, 1.0, None, given))
+        loss = jax.jit(lambda p: actor_loss(p, critic.encode(p), critic.head, obs, None, given))
         gradient = jax.jit(jax.grad(loss))(policy)
         flat, restore = ravel_pytree(policy)
         slope, _ = ravel_pytree(gradient)
@@ -170,6 +178,8 @@ def test_the_actor_gradient_is_the_sum_of_its_two_terms(tiny, spec, batch):
     size = lambda tree: float(sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(tree)))
     assert size(first) > 1e-3 and size(second) > 1e-3
     for weight in (1.0, 0.0, 0.25):
-        gradient = jax.jit(jax.grad(actor_loss), static_argnums=3)(policy, critic, batch.obs, weight)
+        encoded = lambda policy, weight=weight: critic.encode(weigh_gradient(policy, weight))
+        whole = lambda policy, encoded=encoded: actor_loss(policy, encoded(policy), critic.head, batch.obs)
+        gradient = jax.jit(jax.grad(whole))(policy)
         expected = jax.tree.map(lambda a, b, weight=weight: a + weight * b, first, second)
         jax.tree.map(lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-3, atol=1e-6), gradient, expected)

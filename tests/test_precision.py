@@ -10,7 +10,7 @@ import pytest
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import block_kernels, fused_blocks, policy_kernels, product
+from fcritic.networks import block_kernels, fused_blocks, policy_kernels, product, row_tiles
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import bits_must_repeat, lower
@@ -134,13 +134,13 @@ def test_a_sum_over_rows_is_the_same_in_parts():
 
 
 def test_tiles_are_larger_where_there_is_more_to_share_out():
-    tiles = lambda shared, seeds: int(
-        jax.vmap(lambda _: fused_blocks.rows_of_a_tile(shared), axis_name=fused_blocks.SEEDS, out_axes=None)(
-            jnp.zeros(seeds)
-        )
-    )
+    def tiles(shared: bool, seeds: int, sequences: int = 10) -> int:
+        rows = lambda _: fused_blocks.rows_of_a_tile(shared, sequences)
+        return int(jax.vmap(rows, axis_name=row_tiles.SEEDS, out_axes=None)(jnp.zeros(seeds)))
+
     assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 128, 128]
-    assert fused_blocks.rows_of_a_tile(True) == 32  # outside of training too
+    assert [tiles(False, 1, sequences=1), tiles(False, 4, sequences=1)] == [32, 128]  # as in the actors' update
+    assert fused_blocks.rows_of_a_tile(True, 10) == 32  # outside of training too
 
 
 def codes_and_gradients(first_codes, encoders, sequences, along, dtype: str):
@@ -165,15 +165,18 @@ def plain_codes(blocks, norm, read, rows):
 
 
 @pytest.mark.parametrize(
-    ("tile", "code", "encoders", "columns"), [(32, 32, 1, 32), (128, 8, 1, 32), (32, 32, 2, 16), (128, 32, 2, 16)]
+    ("tile", "code", "encoders", "columns", "again"),
+    [(32, 32, 1, 32, False), (128, 8, 1, 32, True), (32, 32, 2, 16, True), (128, 32, 2, 16, False)],
 )
 def test_codes_and_gradients_of_several_blocks_are_those_of_the_plain_ones(
-    interpreted, monkeypatch, tile, code, encoders, columns
+    interpreted, monkeypatch, tile, code, encoders, columns, again
 ):
     """Six sequences of 71 tokens: tiles cross their ends, and the last block computes fewer rows. Codes as wide as
-    the blocks are read by the kernels too; weights are loaded whole or in parts."""
+    the blocks are read by the kernels too; weights are loaded whole or in parts, gradients kept or read again."""
     for name in ("FORWARD", "BACKWARD"):
-        how = {rows: (*rest, columns) for rows, (*rest, _) in getattr(block_kernels, name).items()}
+        place = {"FORWARD": 2, "BACKWARD": 3}[name]
+        table = getattr(block_kernels, name).items()
+        how = {rows: (*how[:place], columns, *([again] if how[place + 1 :] else [])) for rows, how in table}
         monkeypatch.setattr(block_kernels, name, how)
     config = EncoderConfig(probes=8, depth=3, width=32, code=code)
     stack = ensembles.stack(lambda key: config.build(5, (30, 30, 3), key), encoders, jax.random.key(1))

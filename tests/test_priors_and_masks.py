@@ -16,7 +16,6 @@ from fcritic.agents.recipes import find_recipe
 from fcritic.cost import flops_per_iteration
 from fcritic.errors import UsageError
 from fcritic.networks import product
-from fcritic.networks.critics import FunctionalCritic
 from fcritic.networks.priors import Prior
 from fcritic.types import EnvSpec
 
@@ -96,7 +95,7 @@ def test_actors_climb_critic_and_prior_together(tiny, spec, batch):
     def value(actor, critic):
         pick = lambda tree, index: ensembles.member(tree, index)
         pair = pick(state.actors.params, actor), pick(state.critics.params, critic), pick(state.priors, critic)
-        return -actor_loss(pair[0], FunctionalCritic(pair[1].encoder, pair[1].head), batch.obs, 1.0, pair[2])
+        return -actor_loss(pair[0], pair[1].encode(pair[0]), pair[1].head, batch.obs, pair[2])
 
     pairs = enumerate(jax.random.permutation(KEY, 3).tolist())
     assert reported == pytest.approx(np.mean([float(value(*pair)) for pair in pairs]), rel=1e-4)

@@ -145,9 +145,10 @@ class FAC(AbstractAgent[FACState]):
         """The actors' next actions, unless policies that are drawn for each update join them."""
         if self.neighbours != "none":
             return batches
-        policies = unpack(state.actors.params)
-        next_act = vmap(lambda obs, key: self._next_actions(policies, obs, key))(batches.next_obs, keys)
-        return batches._replace(next_act=next_act)
+        policies, obs = unpack(state.actors.params), batches.next_obs
+        together = actions(policies, obs.reshape(-1, obs.shape[-1]), self.compute_dtype)
+        act = jnp.moveaxis(together.reshape(len(together), *obs.shape[:2], -1), 1, 0)
+        return batches._replace(next_act=vmap(self._with_own_noise)(act, keys))
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
@@ -156,7 +157,8 @@ class FAC(AbstractAgent[FACState]):
             extra = draw_neighbours(self.neighbours, policies, unpack(state.slow_actors), self.neighbour_scale, key)
             policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
         if batch.next_act is None:
-            batch = batch._replace(next_act=self._next_actions(policies, batch.next_obs, key))
+            act = actions(policies, batch.next_obs, self.compute_dtype)
+            batch = batch._replace(next_act=self._with_own_noise(act, key))
         dtype, priors, weights = self.compute_dtype, self._priors(state), None
         if self.numbered:
             weights = mask_weights(state.mask_key, batch.number, self.critic_count, self.mask_probability)
@@ -231,11 +233,8 @@ class FAC(AbstractAgent[FACState]):
         """Whether the critics' encoder has no axis of members."""
         return self.functional and self.encoder.shared
 
-    def _next_actions(
-        self, policies: DeterministicPolicy, obs: Float[Array, "batch obs"], key: PRNGKeyArray
-    ) -> Float[Array, "actors batch act"]:
-        """What every policy does in the next states, all with the same noise."""
-        act = actions(policies, obs)
+    def _with_own_noise(self, act: Float[Array, "actors batch act"], key: PRNGKeyArray) -> Float[Array, "..."]:
+        """All policies with the same noise."""
         noise = draw_noise(self.action_noise, act.shape[1:], key)
         return vmap(lambda one: with_noise(one, noise))(act)
 

@@ -9,12 +9,14 @@ from jaxtyping import Array, Float
 
 from fcritic import ensembles
 from fcritic.agents.action_noise import with_noise
-from fcritic.networks import product
+from fcritic.networks import policy_kernels, product
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
+from fcritic.networks.precision import lower, on_gpu
 from fcritic.networks.priors import Prior
 from fcritic.types import Metrics, Transition
 
+FLOAT32 = jnp.dtype("float32")
 Head = Callable[[Array, Array, Array], Array]
 """Anything that maps a code, an observation and an action to a value; usually a `ValueHead`."""
 
@@ -91,9 +93,14 @@ def squared_error(
     return jnp.mean(error if weights is None else weights[None] * error), value
 
 
-def actions(policies: Policy, obs: Float[Array, "batch obs"]) -> Float[Array, "actors batch act"]:
-    """pi_j(s_b) of every policy."""
-    return vmap(lambda policy: vmap(policy)(obs))(policies)
+def actions(
+    policies: Policy, obs: Float[Array, "batch obs"], dtype: jnp.dtype = FLOAT32
+) -> Float[Array, "actors batch act"]:
+    """pi_j(s_b) of every policy, computed in this type, where they fit by the kernels that encoders use."""
+    policies, obs = lower(policies, dtype), obs.astype(dtype)
+    fit = (product.INTERPRET or on_gpu()) and policy_kernels.fit(policies, obs)
+    one = lambda policy: policy_kernels.last_layers(policy, obs, product.INTERPRET)[1] if fit else vmap(policy)(obs)
+    return vmap(one)(policies).astype(jnp.float32)
 
 
 def encode_all(
@@ -104,6 +111,13 @@ def encode_all(
         codes = critics.encoder.codes(policies)
         return jnp.broadcast_to(codes, (ensembles.size(critics.head), *codes.shape))
     return vmap(lambda encoder: encoder.codes(policies))(critics.encoder)
+
+
+def own_codes(critics: FunctionalCritic, policies: Policy, shared_encoder: bool) -> Float[Array, "actors code"]:
+    """The code of each policy by the critic with its index."""
+    if shared_encoder:
+        return critics.encoder.codes(policies)
+    return vmap(lambda critic, policy: critic.encode(policy))(critics, policies)
 
 
 def functional_critic_loss(
@@ -167,19 +181,18 @@ def weigh_gradient(tree, weight: float):
 
 def actor_loss(
     policy: Policy,
-    critic: FunctionalCritic,
+    code: Float[Array, " code"],
+    head: Head,
     obs: Float[Array, "batch obs"],
-    second_term: float,
     prior: Prior | None = None,
     noise: Float[Array, "batch act"] | None = None,
 ) -> Float[Array, ""]:
     """-mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
 
-    Its gradient in the policy is eq. `eq-our-gradient-formula` for a deterministic policy: the first term goes
-    through the action, the second through the policy input of the critic, weighted by `second_term`. A prior is
-    part of the critic. `noise` is added to the policy's actions.
+    Its gradient in the policy, of which `code` is a function too, is eq. `eq-our-gradient-formula` for a
+    deterministic policy: the first term goes through the action, the second through the code. A prior is part of
+    the critic. `noise` is added to the policy's actions.
     """
-    code = critic.encode(weigh_gradient(policy, second_term))
     act = with_noise(vmap(policy)(obs), noise)
-    found = vmap(lambda s, a: critic.value(code, s, a))(obs, act)
+    found = vmap(lambda s, a: head(code, s, a))(obs, act)
     return -jnp.mean(found if prior is None else found + vmap(prior)(obs, act))

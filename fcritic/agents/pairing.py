@@ -1,13 +1,13 @@
 """Which critic improves which actor, and the gradients that come of it (lines 18-22 of `alg-nn`)."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 from jax import vmap
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic import ensembles
-from fcritic.agents.losses import actor_loss
+from fcritic.agents.losses import actor_loss, own_codes, weigh_gradient
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.priors import Prior
@@ -36,17 +36,28 @@ def actor_gradients(
 ) -> tuple[Float[Array, " actors"], DeterministicPolicy]:
     """Each actor's loss and its gradient: by the critic with its index, or by the mean of all critics.
 
-    `noise` is added to the actions of every actor alike.
+    `second_term` weighs the gradient through the policy input; `noise` is added to the actions of all actors.
     """
     encoder_axis = None if shared_encoder else 0
 
-    def loss(policy: DeterministicPolicy, encoder: Any, head: ValueHead, prior: Prior | None) -> Float[Array, ""]:
-        return actor_loss(policy, FunctionalCritic(encoder, head), obs, second_term, prior, noise)
-
-    def mean_loss(
-        policy: DeterministicPolicy, encoder: Any, heads: ValueHead, priors: Prior | None
+    def loss(
+        policy: DeterministicPolicy, code: Float[Array, " code"], head: ValueHead, prior: Prior | None
     ) -> Float[Array, ""]:
-        return vmap(loss, in_axes=(None, encoder_axis, 0, 0))(policy, encoder, heads, priors).mean()
+        return actor_loss(policy, code, head, obs, prior, noise)
 
-    one, axes = (mean_loss, (0, None, None, None)) if mean_of_critics else (loss, (0, encoder_axis, 0, 0))
-    return vmap(jax.value_and_grad(one), in_axes=axes)(policies, critics.encoder, critics.head, priors)
+    def losses(policies: DeterministicPolicy) -> tuple[Float[Array, ""], Float[Array, " actors"]]:
+        seen = weigh_gradient(policies, second_term)
+        if mean_of_critics:
+            by_one = lambda encoder, head, prior: vmap(loss, in_axes=(0, 0, None, None))(
+                policies, encoder.codes(seen), head, prior
+            )
+            found = vmap(by_one, in_axes=(encoder_axis, 0, 0))(critics.encoder, critics.head, priors).mean(axis=0)
+        else:
+            found = vmap(loss)(policies, own_codes(critics, seen, shared_encoder), critics.head, priors)
+        return (
+            found.sum(),
+            found,
+        )  # a sum of losses that have nothing in common: each actor gets the gradient of its own
+
+    (_, found), grads = jax.value_and_grad(losses, has_aux=True)(policies)
+    return found, grads

@@ -162,7 +162,7 @@ class ActorEncoder(eqx.Module):
         if not fused_blocks.fit(self.blocks):
             return vmap(self)(policies)
         sequences, pooling = vmap(self.sequence)(policies), self.config.pooling
-        tile = fused_blocks.rows_of_a_tile(self.config.shared)
+        tile = fused_blocks.rows_of_a_tile(self.config.shared, sequences.shape[0])
         if pooling == "mean":
             pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
             return vmap(lambda token: self.read(self.norm(token)))(pooled)
@@ -188,7 +188,9 @@ class ActorEncoder(eqx.Module):
             tokens = jnp.concatenate(projected)
             return tokens + sinusoids(*tokens.shape)
         placed = zip(projected, self.places, strict=True)
-        return jnp.concatenate([values + jnp.broadcast_to(place, values.shape) for values, place in placed])
+        return jnp.concatenate(
+            [_made_once(values + jnp.broadcast_to(place, values.shape)) for values, place in placed]
+        )
 
     def _activations(
         self, policy: Policy, probes: Float[Array, "probes obs"]
@@ -198,6 +200,16 @@ class ActorEncoder(eqx.Module):
         if unread and fused_blocks.fit(self.blocks) and policy_kernels.fit(policy, probes):
             return (None, *policy_kernels.last_layers(policy, probes, fused_blocks.INTERPRET))
         return vmap(policy.activations)(probes)
+
+
+@jax.custom_vjp
+def _made_once(tokens: Float[Array, "tokens width"]) -> Float[Array, "tokens width"]:
+    """The same, whose gradient is made before it is used: else the compiler cuts it out of that of the whole
+    sequence in one kernel with a sum over all tokens, and the policies' gradient waits for that sum."""
+    return tokens
+
+
+_made_once.defvjp(lambda tokens: (tokens, None), lambda _, grads: (jax.lax.optimization_barrier(grads),))
 
 
 def sinusoids(count: int, width: int) -> Float[Array, "count width"]:

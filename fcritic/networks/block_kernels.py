@@ -18,12 +18,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks.norm_kernels import standardise, standardise_backward
-from fcritic.networks.row_tiles import SUMS, Ref, Refs, call, dot, dot_transposed, over_rows
+from fcritic.networks.row_tiles import Ref, Refs, Sums, call, dot, dot_transposed, place
 
 FORWARD = {16: (4, 2, 128), 32: (4, 3, 128), 128: (8, 2, 128)}
 """Rows of a tile -> warps of a program, how many loads it has under way, and columns of a part of a weight."""
-BACKWARD = {16: (16, 4, 2, 128), 32: (32, 4, 3, 128), 128: (32, 2, 2, 64)}
-"""Rows of a tile forward -> rows of one backward, warps, loads and columns."""
+BACKWARD = {16: (16, 4, 2, 128, False), 32: (32, 4, 3, 128, False), 128: (64, 4, 2, 64, True)}
+"""Rows of a tile forward -> rows of one backward, warps, loads, columns, and whether registers are so short that
+gradients are read again rather than kept."""
 PARTS = 5
 """Parts of a sum over many rows that is the gradient of a weight."""
 
@@ -84,8 +85,9 @@ def _between_kernel(refs: Refs, columns: int) -> None:
         refs["seen"][...] = seen
 
         def project(number, _) -> int:
-            index, part = _place(number, columns, rows.shape[1])
-            found = _lower(dot(seen, weight[index, :, part]) + vectors[2 + index, part][None])
+            index, part = place(number, columns, rows.shape[1])
+            bias = vectors[2 + index, part][None]  # loaded first: nothing waits for it before the product is there
+            found = _lower(dot(seen, weight[index, :, part]) + bias)
             for own in range(weight.shape[0]):
                 mask = jnp.broadcast_to(index == own, found.shape)
                 triton.store(refs[f"projection{own}"].at[:, part], found, mask=mask)
@@ -103,8 +105,9 @@ def _feed_rows(refs: Refs, x: Array, columns: int) -> Array:
     refs["normal"][...] = normal
 
     def add(number, total):
-        (index, of_bias), part = _place(number, columns, x.shape[1]), pl.ds(number * columns, columns)
-        active = _lower(jnp.maximum(dot(normal, expand[:, part]) + vectors[4 + index, of_bias][None], 0.0))
+        (index, of_bias), part = place(number, columns, x.shape[1]), pl.ds(number * columns, columns)
+        bias = vectors[4 + index, of_bias][None]
+        active = _lower(jnp.maximum(dot(normal, expand[:, part]) + bias, 0.0))
         hidden[:, part] = active
         return total + dot(active, contract[part, :])
 
@@ -134,58 +137,66 @@ def _backward(interpret, tile, kept, grads):
     return back.get("d_mixed"), back.get("step", above), d_feed, d_project
 
 
-def _between_back_kernel(refs: Refs, columns: int) -> None:
-    sums, grad = refs["sums"], _float(refs["past"])
-    columns = min(columns, grad.shape[1])
+def _between_back_kernel(refs: Refs, columns: int, again: bool) -> None:
+    width, found = refs["past"].shape[1], Sums(refs)
+    columns = min(columns, width)
+    grad = None if again and "project" in refs else _float(refs["past"])
     if "project" in refs:
-        grad += _back_through_project(refs, grad.shape[1], columns)
+        added = _back_through_project(refs, found, width, columns)
+        grad = added + (_float(refs["past"]) if again else grad)
         refs["grad"][...] = _lower(grad)
     if "hidden" in refs:
-        _back_through_feed(refs, grad, columns)
-    used = 10 + refs["project"].shape[0] if "project" in refs else 8
-    for unused in (*([] if "hidden" in refs else range(8)), *range(used, SUMS)):
-        sums[unused, :] = jnp.zeros(grad.shape[1])
+        _back_through_feed(refs, found, grad, columns, again)
+    found.write()
 
 
-def _back_through_project(refs: Refs, width: int, columns: int) -> Array:
+def _back_through_project(refs: Refs, found: Sums, width: int, columns: int) -> Array:
     """Leaves its gradients side by side too, for one product."""
-    vectors, weight, sums = (refs[name] for name in ("project_vectors", "project", "sums"))
-    standard, inverse = standardise(_float(refs["out"]))
+    vectors, weight = refs["project_vectors"], refs["project"]
+    count = weight.shape[0]
 
     def add(number, grad):
-        index, part = _place(number, columns, width)
-        back = refs["projection0"][:, part]
-        for own in range(1, weight.shape[0]):
-            back = jnp.where(index == own, refs[f"projection{own}"][:, part], back)
-        sums[10 + index, part] = over_rows(refs, back.astype(jnp.float32))
+        index, part = place(number, columns, width)
+        back = refs["projection0"][:, part] if count == 1 else 0
+        for own in range(count if count > 1 else 0):  # only one of them is read from memory
+            mask = jnp.full((grad.shape[0], columns), index == own)
+            load = triton.load(refs[f"projection{own}"].at[:, part], mask=mask, other=0.0)
+            back = load if own == 0 else jnp.where(index == own, load, back)
+        found.store(10 + index, part, back)
         if "joined" in refs:
             refs["joined"][:, pl.ds(number * columns, columns)] = back
         return grad + dot_transposed(back, weight[index, :, part])
 
-    grad = lax.fori_loop(0, weight.shape[0] * (width // columns), add, jnp.zeros_like(standard))
-    sums[8, :] = over_rows(refs, grad * standard)
-    sums[9, :] = over_rows(refs, grad)
+    grad = lax.fori_loop(0, count * (width // columns), add, jnp.zeros(refs["out"].shape))
+    found.done |= {*range(10, 10 + count)}
+    return _back_through_norm(refs, "out", vectors, found, 8, grad)
+
+
+def _back_through_norm(refs: Refs, name: str, vectors: Ref, found: Sums, first: int, grad: Array) -> Array:
+    # Nothing is added: so rows are laid out over threads as `grad` is, not as they are loaded.
+    standard, inverse = standardise(_float(refs[name]) + 0.0 * grad)
+    found.add(first, grad * standard)
+    found.add(first + 1, grad)
     return standardise_backward(grad * vectors[0, :][None], standard, inverse)
 
 
-def _back_through_feed(refs: Refs, grad: Array, columns: int) -> None:
-    vectors, sums, expand, contract = (refs[name] for name in ("feed_vectors", "sums", "expand", "contract"))
+def _back_through_feed(refs: Refs, found: Sums, grad: Array, columns: int, again: bool) -> None:
+    vectors, expand, contract = (refs[name] for name in ("feed_vectors", "expand", "contract"))
     above, hidden, d_hidden = _lower(grad), refs["hidden"], refs["d_hidden"]
-    sums[3, :] = over_rows(refs, grad)
+    found.add(3, grad)
 
     def add(number, back):
-        (index, of_bias), part = _place(number, columns, grad.shape[1]), pl.ds(number * columns, columns)
+        (index, of_bias), part = place(number, columns, above.shape[1]), pl.ds(number * columns, columns)
         grads = jnp.where(_float(hidden, part) > 0, dot_transposed(above, contract[part, :]), 0.0)
-        sums[4 + index, of_bias] = over_rows(refs, grads)
+        found.store(4 + index, of_bias, grads)
         d_hidden[:, part] = _lower(grads)
         return back + dot_transposed(_lower(grads), expand[:, part])
 
-    back = lax.fori_loop(0, hidden.shape[1] // columns, add, jnp.zeros_like(grad))
-    standard, inverse = standardise(_float(refs["total"]))
-    sums[0, :] = over_rows(refs, back * standard)
-    sums[1, :] = over_rows(refs, back)
-    step = grad + standardise_backward(back * vectors[0, :][None], standard, inverse)
-    sums[2, :] = over_rows(refs, step)
+    back = lax.fori_loop(0, hidden.shape[1] // columns, add, jnp.zeros(above.shape))
+    found.done |= {*range(4, 8)}
+    step = _back_through_norm(refs, "total", vectors, found, 0, back)
+    step += _float(refs["grad" if "grad" in refs else "past"]) if again else grad
+    found.add(2, step)
     refs["step"][...] = _lower(step)
     refs["d_mixed"][...] = _lower(dot_transposed(_lower(step), refs["output"][...]))
 
@@ -201,12 +212,6 @@ def _weight_gradient(rows: Array, grads: Array) -> Array:
     rows, grads = (array.reshape(parts, count // parts, -1) for array in (rows, grads))
     sums = jnp.einsum("pri,pro->pio", rows, grads, preferred_element_type=jnp.float32)
     return sums.sum(axis=0).astype(rows.dtype)
-
-
-def _place(number: Array, columns: int, width: int) -> tuple[Array, Any]:
-    """Which of several arrays side by side, each as wide as the block, a part lies in, and where there."""
-    parts = jnp.int32(width // columns)
-    return lax.div(number, parts), pl.ds(lax.rem(number, parts) * columns, columns)
 
 
 def _projections(project: Project | None) -> list[str]:

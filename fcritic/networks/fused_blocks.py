@@ -3,7 +3,6 @@
 import itertools
 
 import equinox as eqx
-import jax
 from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -11,10 +10,9 @@ from jaxtyping import Array, Float
 from fcritic.networks import block_kernels as kernels
 from fcritic.networks.mlp import Linear
 from fcritic.networks.precision import on_gpu
+from fcritic.networks.row_tiles import few_seeds
 from fcritic.networks.transformer import Block, attend_all
 
-SEEDS = "seeds"
-"""Name of the axis of seeds, where one program trains several."""
 INTERPRET = False
 """Whether the kernels are interpreted, which works anywhere; for tests."""
 FIRST, FIRST_TILE = 32, 16
@@ -40,13 +38,10 @@ def fit(blocks: tuple[Block, ...]) -> bool:
     )
 
 
-def rows_of_a_tile(shared: bool) -> int:
-    """Large tiles load weights less often; small ones are more to share out where one encoder serves few seeds."""
-    try:
-        seeds = jax.lax.axis_size(SEEDS)
-    except NameError:  # the program has no such axis
-        seeds = 1
-    return 32 if shared and seeds < 4 else 128
+def rows_of_a_tile(shared: bool, sequences: int) -> int:
+    """Large tiles load weights less often; small ones are more to share out where few seeds have few sequences:
+    those of one encoder, or one for each encoder."""
+    return 32 if (shared or sequences == 1) and few_seeds() else 128
 
 
 def first_codes(

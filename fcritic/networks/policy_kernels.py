@@ -9,6 +9,7 @@ from functools import partial
 
 import jax
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.experimental import pallas as pl
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -65,22 +66,22 @@ def _layers(
     interpret: bool,
 ) -> tuple[Float[Array, "width probes"], Rows]:
     """The second hidden layer neuron by neuron, as an encoder reads it, and the last one before its tanh."""
-    return _forward(probes, biases, first, second, third, interpret)[0]
+    return _forward(probes, biases, first, second, third, interpret, kept=())[0]
 
 
-def _forward(probes, biases, first, second, third, interpret):
-    weights = {"first": first, "second": second, "third": third}
-    outs = {"early": second.shape[0], "late": second.shape[1], "raw": third.shape[1]}
-    found = call(
-        _policy_kernel,
-        {"probes": probes},
-        {"biases": biases} | weights,
-        outs,
-        interpret,
-        HOW,
-        across=("late",),
-    )
-    return (found["late"], found["raw"]), (probes, found["early"], found["late"], weights)
+def _forward(probes, biases, first, second, third, interpret, kept=("early",)):
+    """Where no gradient is wanted, nothing is kept for it."""
+    weights = {"biases": biases, "first": first, "second": second, "third": third}
+    outs = {"late": second.shape[1], "raw": third.shape[1]} | dict.fromkeys(kept, second.shape[0])
+    found = call(_policy_kernel, {"probes": probes}, weights, outs, interpret, HOW, across=("late",))
+    return (found["late"], found["raw"]), (probes, found.get("early"), found["late"], weights)
+
+
+def _forward_to_differentiate(probes, biases, first, second, third, interpret):
+    """Tells the way back whether a gradient in the policy is wanted, too: an empty tuple says so, None says no."""
+    policy = (biases, first, second, third)
+    found, kept = _forward(probes.value, *(part.value for part in policy), interpret)
+    return found, (*kept, () if any(part.perturbed for part in policy) else None)
 
 
 def _policy_kernel(refs: Refs, columns: int) -> None:
@@ -88,7 +89,8 @@ def _policy_kernel(refs: Refs, columns: int) -> None:
     columns = min(columns, second.shape[1])
     early = dot(refs["probes"][...], refs["first"][...]) + biases[0, :][None]
     early = jnp.maximum(early, 0.0).astype(jnp.bfloat16)
-    refs["early"][...] = early
+    if "early" in refs:
+        refs["early"][...] = early
 
     def add(number, raw):
         part = pl.ds(number * columns, columns)
@@ -101,12 +103,14 @@ def _policy_kernel(refs: Refs, columns: int) -> None:
 
 
 def _backward(interpret, kept, grads):
-    probes, early, late, weights = kept
-    d_late, d_raw = grads
+    probes, early, late, weights, learns = kept
+    d_late, d_raw = (jnp.zeros(g.shape, g.dtype) if isinstance(g, SymbolicZero) else g for g in grads)
     width = late.shape[0]
     tiled = {"early": early, "late": late, "d_late": d_late, "d_raw": d_raw}
-    outs = {"of_early": width, "of_late": width, "of_probes": probes.shape[1]}
+    outs = {"of_probes": probes.shape[1]} | ({} if learns is None else {"of_early": width, "of_late": width})
     back = call(_policy_back_kernel, tiled, weights, outs, interpret, HOW, across=("late", "d_late"))
+    if learns is None:
+        return back["of_probes"], None, None, None, None
     layers = ((probes, back["of_early"]), (early, back["of_late"]), (late.T, d_raw))
     over_rows = partial(jnp.sum, axis=0, dtype=jnp.float32)
     d_last = jnp.pad(over_rows(d_raw), (0, width - d_raw.shape[1]))
@@ -122,17 +126,19 @@ def _policy_back_kernel(refs: Refs, columns: int) -> None:
         part = pl.ds(number * columns, columns)
         grads = refs["d_late"][part, :].T.astype(jnp.float32) + dot_transposed(d_raw, third[part, :])
         grads = jnp.where(refs["late"][part, :].T > 0, grads, 0.0).astype(jnp.bfloat16)
-        refs["of_late"][:, part] = grads
+        if "of_late" in refs:
+            refs["of_late"][:, part] = grads
         return total + dot_transposed(grads, second[:, part])
 
     start = jnp.zeros((d_raw.shape[0], second.shape[0]))
     total = lax.fori_loop(0, second.shape[1] // columns, add, start)
     total = jnp.where(refs["early"][...] > 0, total, 0.0).astype(jnp.bfloat16)
-    refs["of_early"][...] = total
+    if "of_early" in refs:
+        refs["of_early"][...] = total
     refs["of_probes"][...] = dot_transposed(total, refs["first"][...]).astype(jnp.bfloat16)
 
 
-_layers.defvjp(_forward, _backward)
+_layers.defvjp(_forward_to_differentiate, _backward, symbolic_zeros=True)
 
 
 def _power(width: int) -> int:

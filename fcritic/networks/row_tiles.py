@@ -14,21 +14,31 @@ Ref = Any
 Refs = dict[str, Ref]
 SUMS = 16
 """Rows that each tile has for sums over its own."""
+SEEDS = "seeds"
+"""Name of the axis of seeds, where one program trains several."""
+
+
+def few_seeds() -> bool:
+    """Whether the program that is traced trains so few seeds that large tiles would leave most of a GPU idle."""
+    try:
+        return jax.lax.axis_size(SEEDS) < 4
+    except NameError:  # it has no such axis
+        return True
 
 
 def call(
-    kernel: Callable[[Refs, int], None],
+    kernel: Callable[..., None],
     tiled: dict[str, Array],
     whole: dict[str, Array],
     widths: dict[str, int],
     interpret: bool,
-    how: tuple[int, int, int, int],
+    how: tuple[Any, ...],
     sums: bool = False,
     across: tuple[str, ...] = (),
 ) -> dict[str, Array]:
     """Outputs of these widths, and sums of each tile where they are asked for. What is `across` is transposed.
 
-    `how`: rows of a tile, warps of a program, how many loads it has under way, columns of a part of a weight.
+    `how`: rows of a tile, warps of a program, how many loads it has under way, and what the kernel wants to know.
     """
     names, arrays = (tuple(tiled), tuple(whole)), (tuple(tiled.values()), tuple(whole.values()))
     return _call(kernel, names, tuple(widths.items()), interpret, how, sums, across, arrays)
@@ -38,7 +48,7 @@ def call(
 def _call(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[str, Array]:
     """Traced once for all blocks that are alike."""
     tiled, whole = (dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True))
-    tile, warps, stages, columns = how
+    tile, warps, stages, *known = how
     count, width = next(iter(tiled.values())).shape
     tiles, start = pl.cdiv(count, tile), partial(_start, tile, count)
     swap = lambda name, pair: pair[::-1] if name in across else pair
@@ -52,7 +62,7 @@ def _call(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[s
 
     def body(*refs: Ref) -> None:
         fresh = {"fresh": _fresh(tile, count)} if sums and count % tile else {}
-        kernel(dict(zip((*tiled, *whole, *out), refs, strict=True)) | fresh, columns)
+        kernel(dict(zip((*tiled, *whole, *out), refs, strict=True)) | fresh, *known)
 
     of_tiled = [spec(name, swap(name, array.shape)[1]) for name, array in tiled.items()]
     of_whole = [pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()]
@@ -80,11 +90,6 @@ def _fresh(tile: int, count: int) -> Array:
     return jnp.arange(tile) >= k * tile - _start(tile, count, k)
 
 
-def over_rows(refs: Refs, rows: Float[Array, "tile width"]) -> Float[Array, " width"]:
-    """The sum of a tile's rows, without those that the tile before has summed already."""
-    return (jnp.where(refs["fresh"][:, None], rows, 0.0) if "fresh" in refs else rows).sum(axis=0)
-
-
 def dot(rows: Array, weight: Array) -> Array:
     """Rows times a weight, summed up in float32."""
     return jnp.dot(rows, weight, preferred_element_type=jnp.float32)
@@ -93,3 +98,38 @@ def dot(rows: Array, weight: Array) -> Array:
 def dot_transposed(rows: Array, weight: Array) -> Array:
     """Rows times a weight from its other side, as gradients go."""
     return jax.lax.dot_general(rows, weight, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+def place(number: Array, columns: int, width: int) -> tuple[Array, Any]:
+    """Which of several arrays side by side, each `width` wide, a part lies in, and where there."""
+    parts = jnp.int32(width // columns)
+    return jax.lax.div(number, parts), pl.ds(jax.lax.rem(number, parts) * columns, columns)
+
+
+class Sums:
+    """Sums over a tile's rows, by products with ones: threads wait for one another less than in adding up."""
+
+    def __init__(self, refs: Refs) -> None:
+        """Rows of `sums` that `store` has written are to be named in `done`."""
+        self.refs, self.done, self.total = refs, set(), jnp.zeros(refs["sums"].shape)
+
+    def add(self, number: int, rows: Float[Array, "tile width"]) -> None:
+        """Into one row, written at the end."""
+        self.total += self._product(jnp.arange(SUMS) == number, rows)
+
+    def store(self, number: Array, part: Any, rows: Float[Array, "tile columns"]) -> None:
+        """Into some columns of a row, at once; in a loop."""
+        found, mask = self._product(jnp.full(SUMS, True), rows), (jnp.arange(SUMS) == number)[:, None]
+        triton.store(self.refs["sums"].at[:, part], found, mask=jnp.broadcast_to(mask, found.shape))
+
+    def write(self) -> None:
+        """All that are not written yet, zeros where there is nothing."""
+        mask = jnp.full(SUMS, True)
+        for number in sorted(self.done):
+            mask &= jnp.arange(SUMS) != number
+        triton.store(self.refs["sums"], self.total, mask=jnp.broadcast_to(mask[:, None], self.total.shape))
+
+    def _product(self, which: Array, rows: Array) -> Array:
+        fresh = self.refs.get("fresh", jnp.full(rows.shape[0], True))
+        ones = which[:, None] & fresh[None, :]
+        return dot(ones.astype(jnp.bfloat16), rows.astype(jnp.bfloat16))
