@@ -15,14 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 import numpy as np
 
-from fcritic import ensembles, randomness, replay
+from fcritic import ensembles, kept_programs, randomness, replay
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.backend import small_operations_on_the_host
 from fcritic.networks.initial import zeros
 from fcritic.networks.precision import on_gpu
 from fcritic.packed import pack_stack
 from fcritic.replay import Normalizer
-from fcritic.train_state import Acting, Flat, TrainState, over_seeds
+from fcritic.train_state import Acting, Flat, TrainState, bound, over_seeds
 from fcritic.types import EnvSpec, Transition
 
 
@@ -60,11 +60,11 @@ class Learning:
     def begin(self, state: TrainState) -> Any:
         """Placeholders for what environments remember: in the first iteration all are fresh and redrawn."""
         like = jax.eval_shape(partial(_remember, self), _per_env(self, len(state.keys), 2, kind=np.uint32))
-        return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), like)
+        return bound(jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), like))
 
     def remember(self, keys: UInt32[np.ndarray, "seeds envs 2"]) -> Any:
         """What the environments remember of episodes that began with these keys."""
-        return _remember(self, keys)
+        return bound(_remember(self, keys))
 
     def flat(self, state: TrainState) -> Flat:
         """The state for `act`, `store` and `learn`; on a GPU with networks as vectors where the agent says so."""
@@ -76,7 +76,7 @@ class Learning:
         acting = Acting(self.agent.rollout_policy(state.agent), state.normalizer, state.keys)
         places = tuple(place[id(leaf)] for leaf in jax.tree.leaves(acting))
         ring = (place[id(state.replay.rows)], place[id(state.replay.written)])
-        return Flat(tuple(leaves), structure, places, jax.tree.structure(acting), ring, packed)
+        return Flat(bound(tuple(leaves)), structure, places, jax.tree.structure(acting), ring, packed)
 
     def act(self, state: Flat, memory, obs, fresh, iteration: int):
         """Actions for all environments and their memories after them."""
@@ -108,8 +108,12 @@ class Learning:
         each = partial(_per_env, self, state.leaves[state.ring[0]].shape[0])
         remember = _remember.lower(self, each(2, kind=np.uint32))
         leaves = tuple(state.leaves[place] for place in state.acting)
+        where = leaves[0].sharding
+        memory = jax.tree.map(
+            lambda own: jax.ShapeDtypeStruct(own.shape, own.dtype, sharding=where), remember.out_info
+        )
         seen = (each(self.spec.obs_dim, kind=np.float32), each(kind=np.bool_), jax.ShapeDtypeStruct((), np.uint32))
-        return remember, _act.lower(self, state.acting_structure, leaves, remember.out_info, *seen)
+        return remember, _act.lower(self, state.acting_structure, leaves, memory, *seen)
 
     def lowered(self, state: Flat, iteration: int) -> jax.stages.Lowered:
         """The program that `learn` runs in this iteration, to be compiled by itself; a state of shapes will do."""
@@ -138,6 +142,23 @@ def _act(
     fresh: Bool[Array, "seeds envs"],
     iteration: UInt32[Array, ""],
 ) -> tuple[Float[Array, "seeds envs act"], Any]:
+    held, remembered = jax.tree.flatten(memory)
+    decides = (learning, structure, remembered)
+    given = (leaves, tuple(held), obs, fresh, iteration)
+    actions, *held = kept_programs.call(partial(_acted, *decides), ("act", *decides), *given)
+    return actions, jax.tree.unflatten(remembered, held)
+
+
+def _acted(
+    learning: Learning,
+    structure: Any,
+    remembered: Any,
+    leaves: tuple[Array, ...],
+    held: tuple[Array, ...],
+    obs: Float[Array, "seeds envs obs"],
+    fresh: Bool[Array, "seeds envs"],
+    iteration: UInt32[Array, ""],
+) -> tuple[Array, ...]:
     agent = learning.agent
 
     def one_env(acting: Acting, memory, obs, fresh, key):
@@ -151,7 +172,9 @@ def _act(
         keys = jax.random.split(_iteration_keys(acting.keys, iteration)[0], learning.envs)
         return vmap(one_env, in_axes=(None, 0, 0, 0, 0))(acting, memory, obs, fresh, keys)
 
-    return vmap(one_seed)(jax.tree.unflatten(structure, leaves), memory, obs, fresh)
+    acting, memory = jax.tree.unflatten(structure, leaves), jax.tree.unflatten(remembered, held)
+    actions, memory = vmap(one_seed)(acting, memory, obs, fresh)
+    return actions, *jax.tree.leaves(memory)
 
 
 @partial(jax.jit, donate_argnums=(0, 1))
@@ -169,6 +192,18 @@ def _store(
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
 def _learn(
+    learning: Learning,
+    structure: Any,
+    actor_due: tuple[bool, ...],
+    leaves: tuple[Array, ...],
+    row: Float[Array, "seeds envs width"],
+    iteration: UInt32[Array, ""],
+) -> tuple[Array, ...]:
+    decides = (learning, structure, actor_due)
+    return kept_programs.call(partial(_learned, *decides), ("learn", *decides), leaves, row, iteration)
+
+
+def _learned(
     learning: Learning,
     structure: Any,
     actor_due: tuple[bool, ...],

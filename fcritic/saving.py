@@ -20,7 +20,7 @@ from fcritic.errors import CheckpointError, UsageError
 from fcritic.learning import Learning
 from fcritic.replay import Normalizer
 from fcritic.replay import unpack as unpack_rows
-from fcritic.train_state import TrainState
+from fcritic.train_state import TrainState, bound
 from fcritic.trees import flatten, unflatten
 from fcritic.types import EnvSpec, Transition
 
@@ -91,7 +91,7 @@ def unpack_rollout(
         step = jax.eval_shape(lambda rows: unpack_rows(rows[:, 0], learning.spec), state.replay.rows)
         rollout["pending"] = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), step)
     rollout = unflatten(rollout, arrays)
-    return rollout["memory"], rollout.get("pending")
+    return bound(rollout["memory"]), rollout.get("pending")
 
 
 def restore_environments(vector: VectorEnv, state: EnvState) -> int:

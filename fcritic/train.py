@@ -17,6 +17,7 @@ from fcritic.console import TrainingConsole
 from fcritic.cost import Announcer
 from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
 from fcritic.evaluate import Evaluator
+from fcritic.garbage import search_put_off
 from fcritic.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.reporting import Reporter
 from fcritic.runs import RunDirectory
@@ -59,13 +60,13 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
 class Training:
     """One training in progress: the device's state, the environments, the logs."""
 
+    @search_put_off()
     def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False):
         self.config, self.directory = config, run
         self.console = TrainingConsole(config, 0, quiet)
         self.vector = self._environments()
         self.evaluator = Evaluator(config, config.eval_episodes)
-        self.stop = StopSignal()
-        self._retries = 0
+        self.stop, self._retries = StopSignal(), 0
         try:
             require_room(config, self.vector.spec)
             self.learning = learning_of(config, self.vector.spec)
@@ -225,8 +226,7 @@ class Training:
         """Goes back to the newest checkpoint and on with other random numbers, if that is wanted."""
         if self.config.on_fault != "rollback" or self._retries >= MOST_ROLLBACKS:
             raise fault
-        self._retries += 1
-        rollbacks = self.progress.rollbacks + 1
+        self._retries, rollbacks = self._retries + 1, self.progress.rollbacks + 1
         self.vector.close()
         self.vector = self._environments()  # the old ones may be broken
         snapshot = self.checkpoints.restore()[0]

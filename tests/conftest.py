@@ -5,6 +5,7 @@ import sys
 
 if not any("test_gpu" in argument for argument in sys.argv):  # alone it may use what there is
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["FCRITIC_KEEP_PROGRAMS"] = "no"  # tests change what functions do, which must not outlive them
 
 from jaxtyping import install_import_hook
 

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+import time
 
 import pytest
 
-from fcritic.bench import loop, peers, update
+from fcritic.bench import loop, peers, process_clock, update
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 
@@ -91,8 +92,22 @@ def test_the_loop_bench_tells_frames_per_second_and_waiting():
     options = loop.LoopOptions("sac", "probe-action", seeds=2, envs=2, warmup=20, rounds=1, iterations=5)
     report = loop.measure(options)
     assert report["frames_per_second"] > 0 and 0 <= report["share_device_waits"] < 1
-    assert report["seconds_to_first_update"] > report["seconds_to_build"] > 0
+    parts = [report[f"seconds_{part}"] for part in ("of_imports", "to_build", "of_warmup")]
+    assert min(parts) > 0 and sum(parts) - 0.02 < report["seconds_to_first_update"]
     assert "frames/s" in loop.report_text(report)
+
+
+def test_the_clock_of_a_process_begins_before_its_imports(monkeypatch):
+    code = "import time; time.sleep(0.5); from fcritic.bench.process_clock import *; print(seconds_since_start())"
+    began = time.perf_counter()
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 0.5 < float(told) < time.perf_counter() - began + 0.02  # the system counts in hundredths
+
+    def no_such_file(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(process_clock.Path, "read_text", no_such_file)  # as on other systems
+    assert 0 < process_clock.seconds_since_start() <= time.perf_counter()
 
 
 @pytest.mark.parametrize(
