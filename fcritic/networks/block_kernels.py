@@ -195,6 +195,7 @@ def _back_through_feed(refs: Refs, found: Sums, grad: Array, columns: int, again
     back = lax.fori_loop(0, hidden.shape[1] // columns, add, jnp.zeros(above.shape))
     found.done |= {*range(4, 8)}
     step = _back_through_norm(refs, "total", vectors, found, 0, back)
+    # What was written above is there: threads have waited for one another in the products since.
     step += _float(refs["grad" if "grad" in refs else "past"]) if again else grad
     found.add(2, step)
     refs["step"][...] = _lower(step)
