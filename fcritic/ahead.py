@@ -4,6 +4,7 @@ JAX keeps what any thread has compiled, so the loop calls its programs as ever a
 shapes alone: it holds no array that the loop would have to give away.
 """
 
+from collections.abc import Callable
 from concurrent.futures import Future
 import threading
 
@@ -38,6 +39,11 @@ class Ahead:
             for ready in (to_act, *[ready for _, ready in to_learn]):
                 if not ready.done():
                     ready.set_exception(error)
+
+    def tell_when_ready(self, tell: Callable[[], None]) -> None:
+        """Calls `tell` for each of the programs to learn with, once it is there."""
+        for ready in self._to_learn.values():
+            ready.add_done_callback(lambda _: tell())
 
     def wait_to_act(self) -> None:
         """Until the programs of acting are there; what went wrong in compiling them is raised here."""

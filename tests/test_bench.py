@@ -94,6 +94,8 @@ def test_the_loop_bench_tells_frames_per_second_and_waiting():
     assert report["frames_per_second"] > 0 and 0 <= report["share_device_waits"] < 1
     parts = [report[f"seconds_{part}"] for part in ("of_imports", "to_build", "of_warmup")]
     assert min(parts) > 0 and sum(parts) - 0.02 < report["seconds_to_first_update"]
+    assert 0 <= report["seconds_of_environments_in_warmup"] <= report["seconds_of_warmup"] + 0.01
+    assert sum(parts[:2]) - 0.02 < report["seconds_to_programs"] < report["seconds_to_first_update"]
     assert "frames/s" in loop.report_text(report)
 
 

@@ -1,5 +1,7 @@
 """How fast the whole training is, environments included, beside its updates alone."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 import dataclasses
 import statistics
 import tempfile
@@ -62,48 +64,64 @@ def measure(options: LoopOptions, say=lambda line: None) -> dict[str, Any]:
         RunDirectory.create_or_open(f"{folder}/run", config.to_json(), "bench", frozenset()) as run,
     ):
         training = Training(config, run, quiet=True)
-        built = seconds_since_start()
-        training.advance(config.warmup_iterations)
-        warm = seconds_since_start()
-        training.advance(1)
-        jax.block_until_ready(training.flat.leaves)
-        learned = seconds_since_start()
-        say(f"first update {learned:.1f} s after the start of the process")
-        starts = {
-            "seconds_of_imports": round(imported, 2),
-            "seconds_to_build": round(built - imported, 2),
-            "seconds_of_warmup": round(warm - built, 2),
-            "seconds_to_first_update": round(learned, 2),
-        }
+        starts = {"seconds_of_imports": round(imported, 2)} | _first_update(training, imported)
+        say(f"first update {starts['seconds_to_first_update']:.1f} s after the start of the process")
         training.advance(20)
         rounds = [_round(training, options.iterations) for _ in range(options.rounds)]
         training.close()
     return _report(config, rounds) | starts
 
 
-def _round(training: Training, iterations: int) -> dict[str, float]:
-    """Seconds per iteration of the loop, of its updates alone, and of the environments in it."""
-    inside, step = [0.0], training.vector.step
+def _first_update(training: Training, imported: float) -> dict[str, float]:
+    """The parts of the time to the first update, and within the warm-up that in the environments and until the
+    programs are there; `seconds_to_` both of these count from the start of the process."""
+    built, ready = seconds_since_start(), []
+    training.ahead.tell_when_ready(lambda: ready.append(seconds_since_start()))
+    with _timed_environments(training) as inside:
+        training.advance(training.config.warmup_iterations)
+    warm = seconds_since_start()
+    training.advance(1)
+    jax.block_until_ready(training.flat.leaves)
+    seconds = {
+        "seconds_to_build": built - imported,
+        "seconds_of_warmup": warm - built,
+        "seconds_of_environments_in_warmup": sum(inside),
+        "seconds_to_programs": max(ready),
+        "seconds_to_first_update": seconds_since_start(),
+    }
+    return {name: round(value, 2) for name, value in seconds.items()}
+
+
+@contextmanager
+def _timed_environments(training: Training) -> Iterator[list[float]]:
+    """A list that gets the seconds of every step of the environments."""
+    inside, step = [], training.vector.step
 
     def timed_step(actions):
         start = time.perf_counter()
         answer = step(actions)
-        inside[0] += time.perf_counter() - start
+        inside.append(time.perf_counter() - start)
         return answer
 
     training.vector.step = timed_step
-    jax.block_until_ready(training.flat.leaves)
-    start = time.perf_counter()
-    training.advance(iterations)
-    jax.block_until_ready(training.flat.leaves)
-    whole = time.perf_counter() - start
+    yield inside
     del training.vector.step
+
+
+def _round(training: Training, iterations: int) -> dict[str, float]:
+    """Seconds per iteration of the loop, of its updates alone, and of the environments in it."""
+    jax.block_until_ready(training.flat.leaves)
+    with _timed_environments(training) as inside:
+        start = time.perf_counter()
+        training.advance(iterations)
+        jax.block_until_ready(training.flat.leaves)
+        whole = time.perf_counter() - start
     start = time.perf_counter()
     for _ in range(iterations):
         training.flat = training.learning.learn(training.flat, training.pending, training.progress.iteration)
     jax.block_until_ready(training.flat.leaves)
     alone = time.perf_counter() - start
-    return {"loop": whole / iterations, "update": alone / iterations, "environments": inside[0] / iterations}
+    return {"loop": whole / iterations, "update": alone / iterations, "environments": sum(inside) / iterations}
 
 
 def _report(config: TrainConfig, rounds: list[dict[str, float]]) -> dict[str, Any]:
