@@ -27,7 +27,8 @@ _SIDE_BY_SIDE = "--xla_gpu_command_buffer_scheduling_mode=CONCURRENT"
 # Left to itself XLA has a product and the sum after it rounded one by one, in kernels of ours too: two instructions
 # for one. What lies between the products of a functional critic is bound by instructions.
 _ROUNDED_ONCE = "--xla_backend_extra_options=--nvptx-fma-level=2"
-_FLAGS = (_NO_SLOW_FUSION, _WHOLE_GRAPH, _SIDE_BY_SIDE, _ROUNDED_ONCE)
+_FLAGS = (_NO_SLOW_FUSION, _WHOLE_GRAPH, _SIDE_BY_SIDE)
+_CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 # An unknown flag would end the process, hence the versions.
 _KNOWN_VERSIONS = ("0.10.", "0.11.", "0.12.")
 
@@ -41,7 +42,7 @@ def prepare(deterministic: bool = False) -> None:
     """Sets JAX up for a process of ours; call it before the first computation, which fixes the flags."""
     if jaxlib.__version__.startswith(_KNOWN_VERSIONS):
         given = os.environ.get("XLA_FLAGS", "")
-        wanted = (*_FLAGS, _DETERMINISTIC) if deterministic else _FLAGS
+        wanted = (*_FLAGS, *[_DETERMINISTIC] * deterministic, *[_ROUNDED_ONCE] * _cuda_is_installed())
         added = [flag for flag in wanted if flag.split("=")[0] not in given]  # what the user sets, wins
         os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
     if jax.config.jax_compilation_cache_dir is None:
@@ -50,6 +51,13 @@ def prepare(deterministic: bool = False) -> None:
         # JAX by itself keeps only what takes a second to compile; a start needs many programs that take less.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     _end_vain_searches()
+
+
+def _cuda_is_installed() -> bool:
+    """Whether there may be a GPU of NVIDIA; elsewhere options of its compiler are unknown, which ends a process."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    wanted = not platforms or "cuda" in platforms or "gpu" in platforms
+    return wanted and any(importlib.util.find_spec(name) is not None for name in _CUDA_PLUGINS)
 
 
 def _end_vain_searches() -> None:

@@ -8,7 +8,6 @@ start, a second one and a machine that keeps nothing train alike, bit for bit.
 
 from collections.abc import Callable
 import dataclasses
-import functools
 import hashlib
 import os
 from pathlib import Path
@@ -68,10 +67,9 @@ def _path(decided_by: tuple[Any, ...], shapes: Any) -> Path | None:
     wanted = os.environ.get(SWITCH) == "yes" and jax.config.jax_enable_compilation_cache
     if not (wanted and folder and all(map(_is_ours, decided_by))):
         return None
-    sources = _sources()
-    if sources is None:
+    if _IMPORTED is None:
         return None
-    facts = (sources, *map(str, decided_by), str(shapes), *_surroundings())
+    facts = (_IMPORTED, *map(str, decided_by), str(shapes), *_surroundings())
     return Path(folder) / FOLDER / hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
@@ -91,7 +89,6 @@ def _surroundings() -> tuple[str, ...]:
     return (*versions, *map(str, device), *settings, str(fused_blocks.INTERPRET), str(product.INTERPRET))
 
 
-@functools.cache
 def _sources(folder: Path = Path(__file__).parent) -> str | None:
     """A hash of all our code; none where it is not in files."""
     found = hashlib.sha256()
@@ -102,6 +99,10 @@ def _sources(folder: Path = Path(__file__).parent) -> str | None:
     except OSError:
         return None
     return found.hexdigest() if paths else None
+
+
+_IMPORTED = _sources()
+"""The sources at the start: what is traced later is what was imported then, whatever has been edited since."""
 
 
 def _read(path: Path) -> export.Exported | None:
@@ -116,6 +117,8 @@ def _read(path: Path) -> export.Exported | None:
 
 def _write(path: Path, program: export.Exported) -> None:
     """Best effort: a disk that is full or cannot be written means that the next start traces again."""
+    if _sources() != _IMPORTED:  # some modules may have been imported after the change
+        return
     try:
         content = bytes(program.serialize())
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from fcritic import backend
+
 LOWER_A_KERNEL = """
 import sys
 from fcritic.backend import prepare
@@ -45,3 +47,16 @@ def searches(how: str) -> int:
 def test_lowering_a_kernel_searches_for_no_module_in_vain():
     assert searches("plain") > 5  # else jaxlib has changed, and the empty module can go
     assert searches("prepared") == 0
+
+
+@pytest.mark.parametrize(
+    ("plugin", "platforms", "given"), [(True, "", 1), (True, "cuda,cpu", 1), (True, "cpu", 0), (False, "", 0)]
+)
+def test_options_of_a_compiler_go_only_where_it_may_be(monkeypatch, plugin, platforms, given):
+    """Elsewhere the CPU's compiler would end the process at an option that it does not know."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    found = lambda name: object() if plugin and name == "jax_cuda13_plugin" else None
+    monkeypatch.setattr(backend.importlib.util, "find_spec", found)
+    backend.prepare()
+    assert backend.os.environ["XLA_FLAGS"].count("nvptx") == given

@@ -134,7 +134,7 @@ def test_all_that_decides_a_program_is_in_its_name(folder, learning, monkeypatch
     with jax.default_matmul_precision("highest"):
         found.append(path(learning, (True,)))
     for changed, value in (
-        ("_sources", lambda: "other sources"),
+        ("_IMPORTED", "other sources"),
         ("product.INTERPRET", True),
         ("jaxlib.__version__", "0.0.1"),
     ):
@@ -147,16 +147,25 @@ def test_all_that_decides_a_program_is_in_its_name(folder, learning, monkeypatch
     assert len(set(found)) == 11 and None not in found
 
 
+def test_nothing_is_kept_once_the_sources_have_changed(tmp_path, monkeypatch):
+    """A process that runs the old code must not leave its program under the name of the new."""
+    program = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((), np.float32))
+    kept_programs._write(tmp_path / "first", program)
+    monkeypatch.setattr(kept_programs, "_IMPORTED", "sources as they were")
+    kept_programs._write(tmp_path / "second", program)
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
 def test_every_source_decides(tmp_path):
     (tmp_path / "deep").mkdir()
     hashes = []
     for name, text in (("a.py", "1"), ("deep/b.py", "1"), ("deep/b.py", "2"), ("deep/c.py", "2")):
         (tmp_path / name).write_text(text)
-        hashes.append(kept_programs._sources.__wrapped__(tmp_path))
+        hashes.append(kept_programs._sources(tmp_path))
     (tmp_path / "deep" / "notes.txt").write_text("no code")
-    assert kept_programs._sources.__wrapped__(tmp_path) == hashes[-1]
+    assert kept_programs._sources(tmp_path) == hashes[-1]
     assert len(set(hashes)) == 4
-    assert kept_programs._sources.__wrapped__(tmp_path / "nowhere") is None
+    assert kept_programs._sources(tmp_path / "nowhere") is None
 
 
 def test_agents_from_elsewhere_are_not_kept(folder, learning):

@@ -12,6 +12,7 @@ import pytest
 
 from fcritic import ensembles
 from fcritic.agents.losses import (
+    actions,
     actor_loss,
     critic_loss,
     encode_all,
@@ -20,7 +21,9 @@ from fcritic.agents.losses import (
     values,
     weigh_gradient,
 )
+from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
+from fcritic.networks.policies import DeterministicPolicy
 from fcritic.types import Transition
 
 
@@ -183,3 +186,23 @@ def test_the_actor_gradient_is_the_sum_of_its_two_terms(tiny, spec, batch):
         gradient = jax.jit(jax.grad(whole))(policy)
         expected = jax.tree.map(lambda a, b, weight=weight: a + weight * b, first, second)
         jax.tree.map(lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-3, atol=1e-6), gradient, expected)
+
+
+def test_actions_keep_all_digits_unless_told_otherwise(tiny, spec, batch):
+    policies = start(tiny, spec).actors.params
+    fine, coarse = (np.asarray(actions(policies, batch.obs, jnp.dtype(kind))) for kind in ("float32", "bfloat16"))
+    assert fine.dtype == coarse.dtype == np.float32
+    assert 0 < np.abs(fine - coarse).max() < 0.02
+    with jax.enable_x64(True):
+        double = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (policies, batch.obs))
+        assert actions(*double).dtype == jnp.float64
+
+
+def test_a_code_can_be_differentiated_forwards_too():
+    encoder = EncoderConfig(probes=4, depth=1, width=8, code=3).build(2, (6, 1), jax.random.key(0))
+    policy = DeterministicPolicy(2, (6,), 1, key=jax.random.key(0), last_scale=0.5)
+    along = jax.tree.map(jnp.ones_like, policy)
+    slope = jax.jvp(encoder, (policy,), (along,))[1]
+    gradients = jax.jacrev(encoder)(policy)
+    expected = sum(leaf.reshape(3, -1).sum(axis=1) for leaf in jax.tree.leaves(gradients))
+    np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-6)

@@ -97,6 +97,8 @@ def actions(
     policies: Policy, obs: Float[Array, "batch obs"], dtype: jnp.dtype = FLOAT32
 ) -> Float[Array, "actors batch act"]:
     """pi_j(s_b) of every policy, computed in this type, where they fit by the kernels that encoders use."""
+    if dtype == FLOAT32:
+        return vmap(lambda policy: vmap(policy)(obs))(policies)
     policies, obs = lower(policies, dtype), obs.astype(dtype)
     fit = (product.INTERPRET or on_gpu()) and policy_kernels.fit(policies, obs)
     one = lambda policy: policy_kernels.last_layers(policy, obs, product.INTERPRET)[1] if fit else vmap(policy)(obs)

@@ -54,10 +54,8 @@ def actor_gradients(
             found = vmap(by_one, in_axes=(encoder_axis, 0, 0))(critics.encoder, critics.head, priors).mean(axis=0)
         else:
             found = vmap(loss)(policies, own_codes(critics, seen, shared_encoder), critics.head, priors)
-        return (
-            found.sum(),
-            found,
-        )  # a sum of losses that have nothing in common: each actor gets the gradient of its own
+        # Losses have nothing in common: in the gradient of their sum each actor gets that of its own.
+        return found.sum(), found
 
     (_, found), grads = jax.value_and_grad(losses, has_aux=True)(policies)
     return found, grads

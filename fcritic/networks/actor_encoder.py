@@ -188,9 +188,8 @@ class ActorEncoder(eqx.Module):
             tokens = jnp.concatenate(projected)
             return tokens + sinusoids(*tokens.shape)
         placed = zip(projected, self.places, strict=True)
-        return jnp.concatenate(
-            [_made_once(values + jnp.broadcast_to(place, values.shape)) for values, place in placed]
-        )
+        parts = [values + jnp.broadcast_to(place, values.shape) for values, place in placed]
+        return jnp.concatenate([_made_once(part) for part in parts] if fused_blocks.fit(self.blocks) else parts)
 
     def _activations(
         self, policy: Policy, probes: Float[Array, "probes obs"]
