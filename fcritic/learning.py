@@ -191,16 +191,10 @@ def _store(
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
-def _learn(
-    learning: Learning,
-    structure: Any,
-    actor_due: tuple[bool, ...],
-    leaves: tuple[Array, ...],
-    row: Float[Array, "seeds envs width"],
-    iteration: UInt32[Array, ""],
-) -> tuple[Array, ...]:
+def _learn(learning: Learning, structure: Any, actor_due: tuple[bool, ...], *arrays: Any) -> tuple[Array, ...]:
+    """`_learned`, as a program that is kept; the state, the first of the arrays, is given away."""
     decides = (learning, structure, actor_due)
-    return kept_programs.call(partial(_learned, *decides), ("learn", *decides), leaves, row, iteration)
+    return kept_programs.call(partial(_learned, *decides), ("learn", *decides), *arrays)
 
 
 def _learned(
