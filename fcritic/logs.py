@@ -4,11 +4,14 @@
 methods, so a new one needs nothing from here but the names.
 """
 
+from collections.abc import Iterator
 import contextlib
+import functools
 import json
 import math
 import os
 from pathlib import Path
+import sys
 import time
 from typing import Any, Protocol
 
@@ -123,15 +126,14 @@ class TensorBoardLog:
 
     def write(self, rows: list[dict]) -> None:
         """Add one point per number and flush."""
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.summary import scalar
-
+        messages, _, scalar = _tensorboard()
         try:
             for row in rows:
                 writer = self._writer(int(row["seed"]))
                 for name, value in numbers(row):
                     summary = scalar(f"{row['kind']}/{name}", value)
-                    writer.write_event(Event(wall_time=time.time(), step=int(row["env_steps"]), summary=summary))
+                    step = int(row["env_steps"])
+                    writer.write_event(messages.Event(wall_time=time.time(), step=step, summary=summary))
             for writer in self._writers.values():
                 writer.flush()
         except OSError as error:
@@ -147,19 +149,39 @@ class TensorBoardLog:
     def _writer(self, seed: int) -> Any:
         """The file of a seed, written here and now: a full disk is noticed here and not by a thread."""
         if seed not in self._writers:
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto.event_pb2 import Event, SessionLog
-
+            messages, events_writer, _ = _tensorboard()
             folder = self.directory / f"seed-{seed}"
             folder.mkdir(parents=True, exist_ok=True)
             # File names count seconds: a resume within one would overwrite the earlier events.
-            self._writers[seed] = EventsWriter(str(folder / "events"), f".{time.time_ns()}")
+            self._writers[seed] = events_writer(str(folder / "events"), f".{time.time_ns()}")
             if self._purge_step is not None:
-                restart = SessionLog(status=SessionLog.START)
-                self._writers[seed].write_event(
-                    Event(wall_time=time.time(), step=self._purge_step, session_log=restart)
-                )
+                restart = messages.SessionLog(status=messages.SessionLog.START)
+                event = messages.Event(wall_time=time.time(), step=self._purge_step, session_log=restart)
+                self._writers[seed].write_event(event)
         return self._writers[seed]
+
+
+@functools.cache
+def _tensorboard() -> tuple[Any, Any, Any]:
+    """tensorboardX's messages, its writer of a file and its scalars; all that uses it asks here."""
+    with _without_torch():
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2
+        from tensorboardX.summary import scalar
+    return event_pb2, EventsWriter, scalar
+
+
+@contextlib.contextmanager
+def _without_torch() -> Iterator[None]:
+    """PyTorch as if it were not installed, for all threads: tensorboardX would import it, which takes seconds."""
+    hidden = "torch" not in sys.modules  # one that is there already costs nothing
+    if hidden:
+        sys.modules["torch"] = None  # Python's word for a module that must not be imported
+    try:
+        yield
+    finally:
+        if hidden:
+            sys.modules.pop("torch", None)
 
 
 def read_rows(path: str | Path) -> list[dict]:

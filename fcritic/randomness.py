@@ -8,6 +8,8 @@ Outside of compiled programs the same rounds are computed by NumPy: as single op
 the time in which a training starts.
 """
 
+from collections.abc import Hashable
+import functools
 import math
 from types import ModuleType
 
@@ -36,11 +38,19 @@ def wrap(data: UInt32[Array, "2"]) -> PRNGKeyArray:
 
 def apart(key: PRNGKeyArray, count: int = 2) -> list[PRNGKeyArray]:
     """The keys of `jax.random.split`, one by one; to take an array of keys apart, JAX compiles programs."""
-    keys = jax.random.split(key, count)
     if isinstance(key, jax.core.Tracer):
-        return list(keys)
-    kind, words = jax.random.key_impl(key), np.asarray(jax.random.key_data(keys))
+        return list(jax.random.split(key, count))
+    kind = jax.random.key_impl(key)
+    if kind == _own_kind() and key.shape == ():
+        words = split_all(np.asarray(jax.random.key_data(key)), count)
+    else:
+        words = np.asarray(jax.random.key_data(jax.random.split(key, count)))
     return [jax.random.wrap_key_data(each, impl=kind) for each in words]
+
+
+@functools.cache
+def _own_kind() -> Hashable:
+    return jax.random.key_impl(wrap(np.zeros(2, np.uint32)))
 
 
 def split_all(keys: UInt32[np.ndarray, "*axes 2"], count: int) -> UInt32[np.ndarray, "*axes count 2"]:

@@ -213,9 +213,9 @@ class Training:
         """Begins, or continues from a checkpoint; how many environments had to begin a new episode."""
         if snapshot is None:
             self.progress, self.pending = Progress(), None
-            self.state = self.learning.start(self.config.seed_numbers)
-            self.memory = self.learning.begin(self.state)
-            self.best = Best.none(self.config.agent, self.state)
+            state = self.learning.start(self.config.seed_numbers)
+            self.memory, self.best = self.learning.begin(state), Best.none(self.config.agent, state)
+            self.state = state  # last: to read it takes networks out of their vectors again
             self.reporter.resume(0, None)
             return 0
         self.state, self.memory, self.pending, environments, self.best, self.progress = snapshot

@@ -1,3 +1,4 @@
+import importlib
 import os
 import subprocess
 import sys
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from fcritic import envs
-from fcritic.envs.dmc import DMCEnv, _suite, dmc_tasks
+from fcritic.envs.dmc import DMCEnv, _put_off, _suite, dmc_tasks
 from fcritic.errors import UsageError
 from fcritic.types import EnvSpec
 
@@ -220,10 +221,21 @@ assert "dm_control" not in sys.modules and "gymnasium" not in sys.modules
 env = envs.make("cheetah-run", seed=0)
 env.reset()
 assert "gymnasium" not in sys.modules and "MUJOCO_GL" not in os.environ
-assert not {"glfw", "OpenGL"} & set(sys.modules)
+assert not {"glfw", "OpenGL", "scipy.ndimage"} & set(sys.modules)
+from dm_control.suite import quadruped
+zoom = quadruped.ndimage.zoom  # there for the one task that draws with it
+import scipy.ndimage
+assert zoom is scipy.ndimage.zoom and type(scipy.ndimage) is type(os)
 """
     done = in_a_new_process(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_module_that_is_put_off_may_be_used_meanwhile(tmp_path, monkeypatch):
+    (tmp_path / "drawn_late.py").write_text("value = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    with _put_off("drawn_late"):
+        assert importlib.import_module("drawn_late").value == 3  # through the stand-in
 
 
 def test_a_renderer_that_does_not_load_is_named():

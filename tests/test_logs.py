@@ -4,6 +4,8 @@ import json
 import math
 import os
 import struct
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -193,3 +195,43 @@ def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path):
             shown = [point for point in shown if point[1] < event.step]
         shown += points([event])
     assert [step for _, step, _ in shown] == [10, 20, 30]
+
+
+WRITE_EVENTS = """
+import sys
+{before}
+from fcritic.logs import TensorBoardLog
+log = TensorBoardLog(sys.argv[1])
+log.write([{{"seed": 0, "env_steps": 5, "kind": "train", "loss": 0.5}}])
+log.close()
+import tensorboardX.writer as writer
+print("torch" in sys.modules, writer.numpy_compatible.__name__)
+import torch
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "imported"),
+    [("", "False ndarray", "after tensorboardX"), ("import torch", "True Tensor", "before tensorboardX")],
+)
+def test_tensorboard_does_not_import_torch(tmp_path, before, told, imported):
+    """It takes seconds where it is installed; whoever imports it by himself gets it, before and after."""
+    package = tmp_path / "path" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import sys\nfrom pathlib import Path\nclass Tensor: pass\n"
+        "when = 'after' if 'tensorboardX' in sys.modules else 'before'\n"
+        f"Path({str(tmp_path / 'imported')!r}).write_text(f'{{when}} tensorboardX')\n"
+    )
+    path = os.pathsep.join([str(package.parent), *sys.path])
+    code = WRITE_EVENTS.format(before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "events")],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[0] == told
+    assert (tmp_path / "imported").read_text() == imported
+    assert points(events(tmp_path / "events" / "seed-0")) == [("train/loss", 5, 0.5)]

@@ -164,6 +164,24 @@ def test_keys_taken_apart_are_those_of_a_split():
     np.testing.assert_array_equal(randomness.split_all(keys, 3), wrapped(keys))
 
 
+@pytest.mark.parametrize("recipe", ["fac-small", "sac", "td3"])
+def test_a_first_state_is_on_the_device_and_made_from_the_keys_that_jax_splits(recipe, monkeypatch):
+    learning = Learning(find_recipe(recipe), SPEC, envs=2, capacity=20, normalize=True, recency=8.0)
+    found, own, split = learning.start([3, 4]), randomness.apart, []
+
+    def plain(key, count=2):
+        split.append(count)
+        words = jax.random.key_data(jax.random.split(key, count))
+        return [randomness.wrap(each) for each in np.asarray(words)]
+
+    ours = [module for name, module in sys.modules.items() if name.startswith("fcritic.")]
+    for module in [module for module in ours if vars(module).get("apart") is own]:
+        monkeypatch.setattr(module, "apart", plain)
+    expected = learning.start([3, 4])
+    assert len(split) > 4 and all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 def test_a_fresh_norm_is_that_of_equinox():
     ours, theirs = fresh_norm(5), eqx.nn.LayerNorm(5)
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)

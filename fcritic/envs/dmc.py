@@ -6,16 +6,19 @@ dm_control is imported only when one of its tasks is built or listed, because th
 from collections.abc import Iterator
 import contextlib
 import functools
+import importlib
 import logging
 import os
+import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.frames import Frames
 from fcritic.envs.models import compiled_once
+from fcritic.envs.tolerance import shorten_tolerance
 from fcritic.envs.units import ActionRange, Units
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
@@ -190,7 +193,9 @@ def _suite() -> ModuleType:
     chosen = os.environ.get("MUJOCO_GL")
     os.environ.setdefault("MUJOCO_GL", "disabled")
     try:
-        from dm_control import suite
+        with _put_off("scipy.ndimage"):
+            from dm_control import suite
+            from dm_control.utils import rewards
     except Exception as error:
         if chosen is None:
             raise
@@ -199,7 +204,39 @@ def _suite() -> ModuleType:
     finally:
         if chosen is None:
             del os.environ["MUJOCO_GL"]
+    shorten_tolerance(rewards)
     return suite
+
+
+class _Later(ModuleType):
+    """Stands for a module that is imported when something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python itself asks every module for
+            raise AttributeError(name)
+        self.give_way()
+        return getattr(importlib.import_module(self.__name__), name)
+
+    def give_way(self) -> None:
+        """From now on whoever imports the module gets it at once."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
+@contextlib.contextmanager
+def _put_off(name: str) -> Iterator[None]:
+    """Whoever imports this module here gets it when he uses it.
+
+    Most of the time to import the suite went into SciPy's images, which draw the terrain of one task.
+    """
+    if name in sys.modules:
+        yield
+        return
+    later = sys.modules[name] = _Later(name)
+    try:
+        yield
+    finally:
+        later.give_way()
 
 
 @contextlib.contextmanager
