@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import io
 import itertools
 import re
@@ -40,7 +41,9 @@ def parse(kind: type[Options], args: list[str], command: str, default: Options |
     except SystemExit as exit_:
         if exit_.code in (0, None):
             raise
-        raise UsageError(_one_line(complaint.getvalue(), command)) from None
+        line = _one_line(complaint.getvalue())
+        hint = _with_its_option(line, option_names(kind if default is None else default))
+        raise UsageError(line + (hint or f"; see fcritic {command} --help")) from None
 
 
 def option_names(options: object, prefix: str = "") -> set[str]:
@@ -71,7 +74,25 @@ def _require_known(given: list[str], known: set[str], command: str) -> None:
             raise UsageError(f"unknown option {arg.split('=', 1)[0]}{hint}")
 
 
-def _one_line(text: str, command: str) -> str:
+def _with_its_option(line: str, known: set[str]) -> str:
+    """For a recipe or a task that was given without saying what it is: how to say it."""
+    found = re.fullmatch(r"unexpected argument (\S+)", line)
+    word = found[1] if found else ""
+    close = difflib.get_close_matches(word, _recipes(), n=1, cutoff=0.8) if "--recipe" in known else []
+    if close:
+        return f"; did you mean --recipe {close[0]}?"
+    if "--task" in known and re.fullmatch(r"[a-z_]+-[a-z0-9_]+|\S+-v\d+", word):
+        return f"; did you mean --task {word}?"
+    return ""
+
+
+def _recipes() -> list[str]:
+    from fcritic.agents.recipes import RECIPES  # only where something was wrong: it imports JAX
+
+    return list(RECIPES)
+
+
+def _one_line(text: str) -> str:
     """What a framed message says between its title and its first rule, on one line."""
     lines = [_FRAME.sub("", line).strip() for line in text.splitlines()]
     title_dropped = itertools.dropwhile(lambda line: not line, lines[1:])
@@ -81,4 +102,4 @@ def _one_line(text: str, command: str) -> str:
         if match := re.fullmatch(theirs, complaint):
             complaint = match.expand(ours)
             break
-    return f"{complaint}; see fcritic {command} --help"
+    return complaint
