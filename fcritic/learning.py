@@ -25,6 +25,8 @@ from fcritic.replay import Normalizer
 from fcritic.train_state import Acting, Flat, TrainState, bound, over_seeds
 from fcritic.types import EnvSpec, Transition
 
+_NEVER = np.uint32(2**32 - 1)  # no training has so many iterations
+
 
 @dataclasses.dataclass(frozen=True)
 class Learning:
@@ -205,7 +207,7 @@ def _learned(
     row: Float[Array, "seeds envs width"],
     iteration: UInt32[Array, ""],
 ) -> tuple[Array, ...]:
-    agent = learning.agent
+    agent, once = learning.agent, jnp.where(iteration < _NEVER, 1, 2)  # the compiler cannot know that it is 1
 
     def one(state: TrainState, row: Float[Array, "envs width"]) -> TrainState:
         sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
@@ -220,7 +222,7 @@ def _learned(
                 batches,
                 (normalizer(batches.obs), normalizer(batches.next_obs)),
             )
-        agent_state, metrics = update(agent, state.agent, batches, update_key, actor_due)
+        agent_state, metrics = update(agent, state.agent, batches, update_key, actor_due, once)
         tally = jax.tree.map(jnp.add, state.tally, metrics)
         updates = jnp.array([agent.cycles * agent.critic_steps, sum(actor_due)], jnp.int32)
         return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + updates)

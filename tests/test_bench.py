@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from fcritic import backend
 from fcritic.bench import loop, peers, process_clock, update
+from fcritic.cli import bench as cli_bench
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 
@@ -83,7 +85,9 @@ def test_the_update_bench_has_rows_with_floors():
     assert rows["sac", 1]["times_sac"] == 1.0 and one["actor_updates"] == 0.5
     assert 0 < one["gigaflop"] < rows["sac", 1]["gigaflop"]
     assert all(row["device"] == report["device"] and row["precision"] == "float32" for row in report["rows"])
-    assert all(row["ms_per_iteration"] > 0 and 0 < row["share_of_floor"] < 1 for row in report["rows"])
+    for row in report["rows"]:  # on a busy machine the ceilings, which are measured before, may be too low
+        floor = max(row["floor_ms_of_arithmetic"], row["floor_ms_of_traffic"])
+        assert 0 < row["share_of_floor"] == pytest.approx(floor / row["ms_per_iteration"], rel=0.05)
     assert all(row["compile_seconds_cold"] >= 0 and row["peak_megabytes"] > 0 for row in report["rows"])
     assert "td3" in update.report_text(report)
 
@@ -97,6 +101,17 @@ def test_the_loop_bench_tells_frames_per_second_and_waiting():
     assert 0 <= report["seconds_of_environments_in_warmup"] <= report["seconds_of_warmup"] + 0.01
     assert sum(parts[:2]) - 0.02 < report["seconds_to_programs"] < report["seconds_to_first_update"]
     assert "frames/s" in loop.report_text(report)
+
+
+def test_the_device_is_woken_before_the_loop_is_imported(monkeypatch, capsys):
+    called, parts = [], cli_bench._parts
+    monkeypatch.setattr(backend, "wake_device", lambda: called.append("wake"))
+    monkeypatch.setattr(cli_bench, "_parts", lambda name: called.append(name) or parts(name))
+    with pytest.raises(UsageError, match="--rounds"):
+        cli_bench.bench(["loop", "--rounds", "none"])
+    with pytest.raises(SystemExit):
+        cli_bench.bench(["loop", "--help"])
+    assert called == ["wake", "loop", "loop"] and "--rounds" in capsys.readouterr().out
 
 
 def test_the_clock_of_a_process_begins_before_its_imports(monkeypatch):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import actor_step, critic_step, quick_jit
 from test_losses import start
 
 from fcritic import ensembles
@@ -15,10 +16,6 @@ from fcritic.agents.recipes import RECIPES, changed_fields, find_recipe
 from fcritic.errors import UsageError
 
 KEY = jax.random.key(3)
-
-# Compiled once per agent for the whole file.
-critic_step = jax.jit(lambda agent, *rest: agent.critic_step(*rest), static_argnums=0)
-actor_step = jax.jit(lambda agent, *rest: agent.actor_step(*rest), static_argnums=0)
 
 
 def same(a, b) -> bool:
@@ -133,7 +130,7 @@ def test_one_update_is_g_critic_steps_then_one_actor_step(tiny, spec, batch):
     """The scan against the loop of the paper, each update with its own batch."""
     state = start(tiny, spec)
     batches = jax.tree.map(lambda leaf: jnp.stack([leaf * s for s in (1.0, 0.5, 0.25, 2.0)]), batch)
-    after, _ = jax.jit(lambda s: update(tiny, s, batches, KEY, (True,)))(state)
+    after, _ = quick_jit(lambda s: update(tiny, s, batches, KEY, (True,)))(state)
     expected = state
     for g in range(3):
         expected, _ = critic_step(tiny, expected, jax.tree.map(lambda leaf, g=g: leaf[g], batches), KEY)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fcritic.agents.base import update
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
 from fcritic.networks import fused_blocks, product, row_tiles
@@ -69,3 +70,21 @@ def test_an_update_by_kernels_is_no_further_from_float32_than_plain_bfloat16(mon
     worse = {name: (near[name], usual[name]) for name in near if near[name] > max(0.05, 2 * usual[name])}
     assert not worse
     np.testing.assert_allclose(fast_loss, wanted_loss, rtol=0.01)
+
+
+def test_an_iteration_written_out_is_that_of_a_loop(monkeypatch):
+    """Three critic updates and one of the actors, by the same kernels: only their order may differ."""
+    agent = dataclasses.replace(find_recipe("fac-shared"), members=4, batch_size=ROWS, precision="bfloat16")
+    keys = jax.random.split(jax.random.key(0), 1)
+    four = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[:, ::-1], leaf, leaf[:, ::-1]], axis=1), batches(1))
+
+    def iterate():
+        one = lambda state, group, key, once: update(agent, state, group, key, (True,), once)
+        step = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None), axis_name=row_tiles.SEEDS))
+        state, _ = step(jax.vmap(partial(agent.init, SPEC))(keys), four, keys, jnp.asarray(1))
+        return state.critics.opt_state[0].mu, state.actors.opt_state[0].mu
+
+    written_out = iterate()
+    monkeypatch.setattr(FAC, "unrolled_on_gpu", False)
+    for found, wanted in zip(written_out, iterate(), strict=True):
+        assert distances(found, wanted)[""] < 0.01

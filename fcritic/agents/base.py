@@ -1,62 +1,24 @@
 """What every algorithm offers to the training loop, and the order of its updates."""
 
 import abc
+from collections.abc import Callable
 import dataclasses
 import math
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-import equinox as eqx
 import jax
-from jax.experimental.layout import Layout, with_layout_constraint
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PRNGKeyArray
-import numpy as np
-import optax
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.precision import Precision, on_gpu
-from fcritic.packed import pack_like
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
 Memory = Any
 ActorBatch = Literal["own", "last"]
-
-
-class Learner(eqx.Module):
-    """Parameters and the state of their optimiser."""
-
-    params: Any
-    opt_state: Any
-
-    @staticmethod
-    def start(params: Any, optimiser: optax.GradientTransformation) -> "Learner":
-        """Parameters that have not been trained yet; the state of every optimiser here begins with zeros.
-
-        They are made on the host: `optimiser.init` itself would compile a program for each shape of a parameter. It
-        is asked once, with an empty array for the parameters: where that comes back, they have their moments.
-        """
-        zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype)
-        form = jax.eval_shape(optimiser.init, np.zeros(0, np.float32))
-        moments = lambda leaf: jax.tree.map(zeros, params) if leaf.shape == (0,) else zeros(leaf)
-        return Learner(params, jax.device_put(jax.tree.map(moments, form)))
-
-    def apply(self, grads: Any, optimiser: optax.GradientTransformation) -> "Learner":
-        """One step of the optimiser, downhill."""
-        grads = pack_like(self.params, row_major(grads))
-        updates, opt_state = optimiser.update(grads, self.opt_state, self.params)
-        return Learner(optax.apply_updates(self.params, updates), opt_state)
-
-
-def row_major(grads: Any) -> Any:
-    """Gradients in the order of memory that the parameters have.
-
-    A GPU's compiler may choose another order for the gradient of a weight. Parameters, moments and targets would
-    follow it inside the loop over critic updates, and be transposed and copied in each of them.
-    """
-    if not on_gpu():
-        return grads
-    return jax.tree.map(lambda leaf: with_layout_constraint(leaf, Layout(tuple(range(leaf.ndim)))), grads)
+MOST_UNROLLED = 3
+"""Critic updates that are written out one after the other; more would take long to compile."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +36,8 @@ class AbstractAgent(abc.ABC, Generic[State]):
     """The names of what `actor_step` reports."""
     packed_kinds: ClassVar[tuple[type, ...]] = ()
     """The networks that are one vector each on a GPU; see `fcritic.packed`."""
+    unrolled_on_gpu: ClassVar[bool] = False
+    """Whether few critic updates are no loop there: what one needs is begun before the last has come to its end."""
 
     batch_size: int = 256
     """Transitions per update, m (Table `tab:hyperparams`)."""
@@ -174,6 +138,11 @@ class AbstractAgent(abc.ABC, Generic[State]):
         auto = self.auto_on_gpu if on_gpu() else "float32"
         return jnp.dtype(auto if self.precision == "auto" else self.precision)
 
+    @property
+    def written_out(self) -> bool:
+        """Whether the critic updates of a cycle are written out here and now."""
+        return self.unrolled_on_gpu and on_gpu() and self.cycles * self.critic_steps <= MOST_UNROLLED
+
     def actor_due(self, iteration: int) -> tuple[bool, ...]:
         """In which cycles of an iteration the actors are updated: the last of every `actor_delay`."""
         numbers = range(iteration * self.cycles, (iteration + 1) * self.cycles)
@@ -185,12 +154,18 @@ class AbstractAgent(abc.ABC, Generic[State]):
 
 
 def update(
-    agent: AbstractAgent[State], state: State, batches: Transition, key: PRNGKeyArray, actor_due: tuple[bool, ...]
+    agent: AbstractAgent[State],
+    state: State,
+    batches: Transition,
+    key: PRNGKeyArray,
+    actor_due: tuple[bool, ...],
+    once: Int[Array, ""] | int = 1,
 ) -> tuple[State, tuple[Metrics, Metrics]]:
     """One iteration of learning: G critic updates and one actor update, `cycles` times (lines 10-22).
 
     `batches` has a leading axis of `agent.batches_per_iteration`; `actor_due` says in which cycles the actors are
-    updated. Returns the sums of the critic updates' metrics and of the actor updates' metrics.
+    updated. Returns the sums of the critic updates' metrics and of the actor updates' metrics. `once` is 1, which
+    a GPU's compiler must not know, or it would take a loop of one round apart.
     """
     groups = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
     keys = jax.random.split(key, agent.cycles)
@@ -201,9 +176,22 @@ def update(
     each = []
     for number, due in enumerate(actor_due):
         group = jax.tree.map(lambda leaf, number=number: leaf[number], groups)
-        state, metrics = _cycle(agent, state, group, keys[number], due)
+        cycle = lambda state, group=group, number=number, due=due: _cycle(agent, state, group, keys[number], due)
+        state, metrics = _in_a_loop(agent, cycle, state, once) if agent.written_out else cycle(state)
         each.append(metrics)
     return state, jax.tree.map(lambda *parts: sum(parts), *each)
+
+
+def _in_a_loop(
+    agent: AbstractAgent, cycle: Callable[[State], tuple[State, Any]], state: State, once: Int[Array, ""] | int
+) -> tuple[State, tuple[Metrics, Metrics]]:
+    """A cycle in a loop of one round.
+
+    In the body of a loop what cuDNN fills with zeros is filled by kernels. Elsewhere the driver does it by itself,
+    and all that follows waits for several microseconds, eight times in an update of attention.
+    """
+    none = tuple({name: jnp.zeros(()) for name in names} for names in (agent.critic_metrics, agent.actor_metrics))
+    return jax.lax.fori_loop(0, once, lambda _, carried: cycle(carried[0]), (state, none))
 
 
 def _cycle(
@@ -220,7 +208,7 @@ def _cycle(
         state, metrics = agent.critic_step(state, *inputs)
         return state, jnp.stack([metrics[name] for name in agent.critic_metrics])  # one array: one kernel writes it
 
-    state, reported = jax.lax.scan(critic_step, state, (critic_batches, critic_keys))
+    state, reported = jax.lax.scan(critic_step, state, (critic_batches, critic_keys), unroll=agent.written_out)
     critic_metrics = dict(zip(agent.critic_metrics, reported.sum(axis=0), strict=True))
     if actor_due:
         state, actor_metrics = agent.actor_step(state, actor_batch, actor_key)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic import ensembles
-from fcritic.agents.base import AbstractAgent, ActorBatch, Learner
+from fcritic.agents.base import AbstractAgent, ActorBatch
+from fcritic.agents.learner import Learner
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
 from fcritic.types import EnvSpec, Metrics, Transition

@@ -12,16 +12,17 @@ import optax
 
 from fcritic import ensembles
 from fcritic.agents.action_noise import draw_noise, with_noise
-from fcritic.agents.base import AbstractAgent, Learner
+from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac_limits import require_sensible
 from fcritic.agents.fac_rollout import RolloutMemory, begin_rollout, rollout_action
 from fcritic.agents.fac_start import begin_actors, begin_critics, begin_priors
 from fcritic.agents.fac_state import FACState, Policies
 from fcritic.agents.facts import cheaper_than, parts_of, table_of
+from fcritic.agents.learner import Learner
 from fcritic.agents.losses import actions, functional_critic_loss, own_values
 from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
-from fcritic.agents.optimisers import critic_adam
+from fcritic.agents.optimisers import critic_adam, heads_later
 from fcritic.agents.pairing import Pairing, actor_gradients, permuted
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
 from fcritic.networks.critics import FunctionalCritic, ValueHead
@@ -32,7 +33,6 @@ from fcritic.packed import unpack
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
-ActorStates = Literal["current", "both"]
 Targets = Literal["own", "mean"]
 
 _PRIOR_STREAM, _MASK_STREAM = 2**31, 2**31 + 1  # far from 0, 1, 2, which the first parameters use
@@ -45,6 +45,7 @@ class FAC(AbstractAgent[FACState]):
     auto_on_gpu: ClassVar[Precision] = "bfloat16"
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "actor_grad_norm")
     packed_kinds: ClassVar[tuple[type, ...]] = (DeterministicPolicy, ActorEncoder, ValueHead)
+    unrolled_on_gpu: ClassVar[bool] = True
 
     members: int = 10
     """Actors and critics, n (text: 10)."""
@@ -77,7 +78,7 @@ class FAC(AbstractAgent[FACState]):
     """Ablation: False gives plain critics Q(s, a), each learning on its own actor only."""
     adam_epsilon: float = 1e-8
     """Adam's guard against division by zero (open)."""
-    actor_states: ActorStates = "current"
+    actor_states: Literal["current", "both"] = "current"
     """States of the actor update: those of the batch, or `both` these and their successors (open; fork: both)."""
     second_term: float = 1.0
     """Weight of the second gradient term, through the policy input (1: the exact gradient, 0: without)."""
@@ -169,7 +170,7 @@ class FAC(AbstractAgent[FACState]):
             return functional_critic_loss(*sides, *given, self.targets == "mean")
 
         grads, metrics = jax.grad(loss, has_aux=True)(unpack(state.critics.params))
-        critics = state.critics.apply(grads, self._critic_optimiser())
+        critics = state.critics.apply(heads_later(grads, dtype), self._critic_optimiser())
         delayed = ensembles.polyak(state.targets, critics.params.head, self.tau)
         slow = state.slow_actors
         if slow is not None:

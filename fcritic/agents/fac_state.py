@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, UInt32
 
-from fcritic.agents.base import Learner
+from fcritic.agents.learner import Learner
 from fcritic.networks.critics import ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.priors import Prior

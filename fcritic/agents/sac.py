@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic import ensembles
-from fcritic.agents.base import Learner
 from fcritic.agents.critic_ensemble import CriticEnsembleAgent, for_actor, values
+from fcritic.agents.learner import Learner
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
 from fcritic.networks.policies import GaussianPolicy

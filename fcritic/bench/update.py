@@ -21,8 +21,9 @@ from fcritic.config import TrainConfig
 from fcritic.cost import flops_per_iteration
 from fcritic.envs import task_spec
 from fcritic.errors import require_at_least
+from fcritic.learning import Learning
 from fcritic.networks.precision import Precision, on_gpu
-from fcritic.replay import Replay, pack
+from fcritic.replay import empty, pack
 from fcritic.saving import learning_of
 from fcritic.train_state import TrainState
 from fcritic.types import EnvSpec, Transition
@@ -76,8 +77,8 @@ class Turns:
         self.config = TrainConfig(agent, recipe=recipe, task=options.task, envs=options.envs, seeds=seeds)
         self.agent: AbstractAgent = agent
         self._learning = learning_of(self.config, spec)
-        self._flat = self._learning.flat(_repeated(single, seeds))
-        self.agent_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._flat.tree.agent))
+        self._flat = self._learning.flat(_repeated(single, self._learning, seeds))
+        self.agent_bytes = seeds * sum(leaf.nbytes for leaf in jax.tree.leaves(single.agent))
         draw = np.random.default_rng(0).normal
         rows = lambda *rest: draw(size=(seeds, options.envs, *rest)).astype(np.float32)
         self._step = Transition(rows(spec.obs_dim), rows(spec.act_dim), rows(), rows() * 0 + 1, rows(spec.obs_dim))
@@ -169,10 +170,13 @@ def _compiled(options: UpdateOptions, say) -> list[Turns]:
     return turns
 
 
-def _repeated(single: TrainState, seeds: int) -> TrainState:
+def _repeated(single: TrainState, learning: Learning, seeds: int) -> TrainState:
     """The state of one seed so many times: for timing, seeds need not differ, and drawing them takes a while."""
-    repeat = lambda tree: jax.tree.map(lambda leaf: jnp.array(np.repeat(np.asarray(leaf), seeds, axis=0)), tree)
-    ring = Replay(repeat(single.replay.rows), jnp.copy(single.replay.written))
+    # A tree at a time: one call for each of its arrays took longer than all else.
+    repeat = lambda tree: jax.device_put(
+        jax.tree.map(lambda leaf: np.repeat(leaf, seeds, axis=0), jax.device_get(tree))
+    )
+    ring = empty(learning.spec, learning.envs, learning.capacity, seeds)
     parts = (repeat(part) for part in (single.agent, single.normalizer))
     return TrainState(*parts, ring, repeat(single.keys), repeat(single.tally), jnp.copy(single.tallied))
 

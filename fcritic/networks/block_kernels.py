@@ -3,7 +3,7 @@
 A block of the actor encoder is small: layer by layer it is dozens of kernels that last 2 microseconds each and wait
 for one another. Between two attentions everything is done row by row, so a program takes a tile of rows through the
 rest of a block and the projections of the next one. Weights are loaded ahead, part by part. Gradients of weights
-are ordinary matrix products of what the kernels leave behind; nothing waits for them.
+are products of what the kernels leave behind (`weight_kernels`); nothing waits for them.
 `fcritic.networks.transformer.Block` is the plain reference.
 """
 
@@ -19,14 +19,13 @@ from jaxtyping import Array, Float
 
 from fcritic.networks.norm_kernels import standardise, standardise_backward
 from fcritic.networks.row_tiles import Ref, Refs, Sums, call, dot, dot_transposed, place
+from fcritic.networks.weight_kernels import weight_gradient
 
 FORWARD = {16: (4, 2, 128), 32: (4, 3, 128), 128: (8, 2, 128)}
 """Rows of a tile -> warps of a program, how many loads it has under way, and columns of a part of a weight."""
 BACKWARD = {16: (16, 4, 2, 128, False), 32: (32, 4, 3, 128, False), 128: (64, 4, 2, 64, True)}
 """Rows of a tile forward -> rows of one backward, warps, loads, columns, and whether registers are so short that
 gradients are read again rather than kept."""
-PARTS = 5
-"""Parts of a sum over many rows that is the gradient of a weight."""
 
 Rows = Float[Array, "rows width"]
 
@@ -121,8 +120,6 @@ def _backward(interpret, tile, kept, grads):
     width, outs, tiled = out.shape[1], {}, {"past": past}
     if names:
         outs, tiled = {"grad": width}, tiled | {"out": out} | dict(zip(names, projected, strict=True))
-    if len(names) > 1:
-        outs["joined"] = len(names) * width
     if feed is not None:
         outs |= {"d_hidden": feed.expand.shape[1], "step": width, "d_mixed": width}
         tiled |= {"total": found["total"], "hidden": found["hidden"]}
@@ -130,10 +127,9 @@ def _backward(interpret, tile, kept, grads):
     sums, above, d_feed, d_project = back["sums"].sum(axis=0), back.get("grad", past), None, None
     if feed is not None:
         pairs = ((mixed, back["step"]), (found["normal"], back["d_hidden"]), (found["hidden"], above))
-        d_feed = Feed(sums[:8], *(_weight_gradient(*pair) for pair in pairs))
+        d_feed = Feed(sums[:8], *(weight_gradient(*pair, interpret) for pair in pairs))
     if names:
-        joined = _weight_gradient(found["seen"], back.get("joined", projected[0]))
-        d_project = Project(sums[8:], jnp.stack(jnp.split(joined, len(names), axis=1)))
+        d_project = Project(sums[8:], jnp.stack([weight_gradient(found["seen"], p, interpret) for p in projected]))
     return back.get("d_mixed"), back.get("step", above), d_feed, d_project
 
 
@@ -151,7 +147,6 @@ def _between_back_kernel(refs: Refs, columns: int, again: bool) -> None:
 
 
 def _back_through_project(refs: Refs, found: Sums, width: int, columns: int) -> Array:
-    """Leaves its gradients side by side too, for one product."""
     vectors, weight = refs["project_vectors"], refs["project"]
     count = weight.shape[0]
 
@@ -163,8 +158,6 @@ def _back_through_project(refs: Refs, found: Sums, width: int, columns: int) -> 
             load = triton.load(refs[f"projection{own}"].at[:, part], mask=mask, other=0.0)
             back = load if own == 0 else jnp.where(index == own, load, back)
         found.store(10 + index, part, back)
-        if "joined" in refs:
-            refs["joined"][:, pl.ds(number * columns, columns)] = back
         return grad + dot_transposed(back, weight[index, :, part])
 
     grad = lax.fori_loop(0, count * (width // columns), add, jnp.zeros(refs["out"].shape))
@@ -203,16 +196,6 @@ def _back_through_feed(refs: Refs, found: Sums, grad: Array, columns: int, again
 
 
 between.defvjp(_forward, _backward)
-
-
-def _weight_gradient(rows: Array, grads: Array) -> Array:
-    """A sum over rows. Where it cannot be cut into a power of two of parts, the compiler would fill it up with
-    copies of all its rows; it is cut here."""
-    count = rows.shape[0]
-    parts = PARTS if count > 1024 and count % 128 and count % (16 * PARTS) == 0 else 1
-    rows, grads = (array.reshape(parts, count // parts, -1) for array in (rows, grads))
-    sums = jnp.einsum("pri,pro->pio", rows, grads, preferred_element_type=jnp.float32)
-    return sums.sum(axis=0).astype(rows.dtype)
 
 
 def _projections(project: Project | None) -> list[str]:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from fcritic.networks import error_bodies
 from fcritic.networks.row_tiles import few_seeds
+from fcritic.networks.weight_kernels import weight_gradient
 
 Shape = tuple[int, int, int]
 FIRST: Shape = (32, 2, 1)
@@ -53,17 +54,17 @@ def _squared_error_forward(code, state_action, first, weight, second, last, goal
     above = jnp.einsum("abo,io->abi", back, weight)
     of_codes, step, of_first = _first_backward(above, moments, code, state_action, first, interpret)
     total, error = sums.sum(axis=(0, 1)), value - goal
-    d_weight = jnp.einsum("abi,abo->io", hidden, back, preferred_element_type=jnp.float32)
-    gradients = (
-        of_codes,
-        step,
-        of_first,
-        d_weight.astype(weight.dtype),
-        _eight(jnp.stack([total[2], total[0] * last[0], total[1] * last[0]])),
-        (total[0] * second[1] + total[1] * second[2])[None],
-        -2 * error / error.size,
-    )
+    d_second = _eight(jnp.stack([total[2], total[0] * last[0], total[1] * last[0]]))
+    d_last = (total[0] * second[1] + total[1] * second[2])[None]
+    # Apart: otherwise the optimiser's kernel makes them from the parameters that it changes, hence from a copy.
+    d_second, d_last = jax.lax.optimization_barrier((d_second, d_last))
+    d_weight = weight_gradient(_rows(hidden), _rows(back), interpret, above)
+    gradients = (of_codes, step, of_first, d_weight, d_second, d_last, -2 * error / error.size)
     return (jnp.mean(error**2), value), gradients
+
+
+def _rows(array: Float[Array, "actors batch width"]) -> Float[Array, "rows width"]:
+    return array.reshape(-1, array.shape[-1])
 
 
 def _first(code, state_action, first, interpret) -> tuple[Array, Array]:

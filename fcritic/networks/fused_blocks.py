@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks import block_kernels as kernels
+from fcritic.networks import order
 from fcritic.networks.mlp import Linear
 from fcritic.networks.precision import on_gpu
 from fcritic.networks.row_tiles import few_seeds
@@ -54,10 +55,10 @@ def first_codes(
     """The first token of every sequence after all blocks, normalised and read."""
     width, code = read.weight.shape
     if code != width:
-        rows, _ = _last_rows(blocks, sequences, FIRST, tile)
+        rows, _ = _last_rows(blocks, sequences, FIRST, tile, read.bias)
         return vmap(lambda token: read(norm(token)))(rows[:, 0])
     reader = kernels.Project(_stack(norm.weight, norm.bias, read.bias), read.weight[None])
-    return _last_rows(blocks, sequences, FIRST, tile, reader)[1][0][:, 0]
+    return _last_rows(blocks, sequences, FIRST, tile, read.bias, reader)[1][0][:, 0]
 
 
 def all_tokens(
@@ -72,9 +73,13 @@ def _last_rows(
     sequences: Float[Array, "actors tokens width"],
     keep: int,
     tile: int,
+    tells: Float[Array, " code"] | None = None,
     reader: kernels.Project | None = None,
 ) -> tuple[Float[Array, "actors kept width"], list[Float[Array, "actors kept width"]]]:
-    """At least the first `keep` rows of each sequence after all blocks, and what is read from them."""
+    """At least the first `keep` rows of each sequence after all blocks, and what is read from them.
+
+    On the way back the gradient of what `tells` says that the last block is behind it.
+    """
     (actors, tokens, width), padded = sequences.shape, _padded(sequences, tile)
     length = padded.shape[1]
     keep, last_tile = (FIRST, FIRST_TILE) if keep <= FIRST <= length else (length, tile)
@@ -84,6 +89,8 @@ def _last_rows(
     for block, following in itertools.pairwise(blocks):
         mixed = attend(block, parts, length)
         rows, parts = kernels.between(mixed, rows, _feed(block), _project(following), INTERPRET, tile)
+    if tells is not None:
+        parts = [order.told(parts[0], tells, INTERPRET), *parts[1:]]
     mixed, kept = attend(blocks[-1], parts, keep), split(rows)[:, :keep].reshape(-1, width)
     rows, read = kernels.between(mixed, kept, _feed(blocks[-1]), reader, INTERPRET, last_tile)
     return rows.reshape(actors, keep, width), [part.reshape(actors, keep, -1) for part in read]

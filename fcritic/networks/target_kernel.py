@@ -4,6 +4,8 @@ Written layer by layer, each hidden layer of (actors x batch) rows goes to memor
 traffic, not arithmetic, is what the heads of a functional critic cost on a GPU. Here one program takes a tile of
 states through all layers, for one policy and one critic; `vmap` adds critics and seeds as axes of the grid.
 E_sa is a kernel of its own: it needs no code, so that it can run beside the actor encoder, which leaves room.
+Where seeds are few, few of its programs take one actor after the other: time there is, and the encoder, for which
+everything else waits, would stand behind many.
 
 Rows are held as blocks of columns, because a product of whole rows would not fit. Vectors of a layer come stacked:
 bias, scale and offset of its norm. `fcritic.networks.product` says which heads fit.
@@ -19,6 +21,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from fcritic.networks.row_tiles import few_seeds
 
 EPSILON = 1e-5
 """That of `equinox.nn.LayerNorm`."""
@@ -44,18 +48,29 @@ def target_values(
     of every layer of E_sa; `joint` the part of the first weight that E_sa meets, then what
     `error_kernels.squared_error` takes.
     """
-    features = _call(_encoder_kernel, [inputs], encoder, (jnp.bfloat16, encoder[-1].shape[1:]), interpret)
-    return _call(_value_kernel, [features, code[:, None]], joint, (jnp.float32, ()), interpret)
+    actors = len(code) // 2 if few_seeds() and len(code) % 2 == 0 else 1
+    features = _call(_encoder_kernel, [inputs], encoder, (jnp.bfloat16, encoder[-1].shape[1:]), actors, interpret)
+    return _call(_value_kernel, [features, code[:, None]], joint, (jnp.float32, ()), None, interpret)
 
 
-def _call(kernel: Callable, of_actors: list[Array], whole: tuple[Array, ...], out: tuple, interpret: bool) -> Array:
-    """Runs a kernel for every actor and tile of rows; the first of `of_actors` has rows, `out` type and width."""
+def _call(
+    kernel: Callable,
+    of_actors: list[Array],
+    whole: tuple[Array, ...],
+    out: tuple,
+    some: int | None,
+    interpret: bool,
+) -> Array:
+    """Runs a kernel for every actor, or every group of `some`, and tile of rows.
+
+    The first of `of_actors` has rows; `out` are type and width of what comes out.
+    """
     actors, batch, _ = of_actors[0].shape
     tile, (dtype, rest) = min(TILE, batch), out
-    of_tile = lambda *shape: pl.BlockSpec((None, tile, *shape), lambda j, k: (j, k, *[0] * len(shape)))
+    of_tile = lambda *shape: pl.BlockSpec((some, tile, *shape), lambda j, k: (j, k, *[0] * len(shape)))
     return pl.pallas_call(
         kernel,
-        grid=(actors, batch // tile),
+        grid=(actors // (some or 1), batch // tile),
         in_specs=[
             of_tile(of_actors[0].shape[2]),
             *(pl.BlockSpec((None, *array.shape[1:]), lambda j, k: (j, 0, 0)) for array in of_actors[1:]),
@@ -69,13 +84,19 @@ def _call(kernel: Callable, of_actors: list[Array], whole: tuple[Array, ...], ou
 
 
 def _encoder_kernel(inputs: Ref, *refs: Ref) -> None:
-    """E_sa."""
+    """E_sa, for one actor after the other."""
     *layers, out = refs
-    blocks, count = [inputs[...]], len(layers) // 2
-    for index in range(count):
-        blocks = _layer(blocks, layers[2 * index], layers[2 * index + 1], relu=index < count - 1)
-    for block, part in zip(blocks, _columns(out.shape[1]), strict=True):
-        out[:, part] = block
+    count = len(layers) // 2
+
+    def encode(actor: Array, _) -> int:
+        blocks = [inputs[actor]]
+        for index in range(count):
+            blocks = _layer(blocks, layers[2 * index], layers[2 * index + 1], relu=index < count - 1)
+        for block, part in zip(blocks, _columns(out.shape[2]), strict=True):
+            out[actor, :, part] = block
+        return 0
+
+    lax.fori_loop(0, inputs.shape[0], encode, 0)
 
 
 def _value_kernel(
