@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import quick_jit
 
 from fcritic.exploration.critics import Critic, move
 from fcritic.exploration.ensembles import Counts, Ensemble, begin, next_values, trained_on, variant
@@ -17,7 +18,7 @@ from fcritic.exploration.slopes import slopes_of
 from fcritic.exploration.tasks import deep_sea, river_swim
 
 KEY = jax.random.key(0)
-begun = jax.jit(begin, static_argnums=(0, 1))
+begun = quick_jit(begin, static_argnums=(0, 1))
 """Compiled, which is faster than one operation at a time."""
 
 
@@ -43,7 +44,7 @@ def test_a_move_changes_values_at_its_policies_as_asked():
     critic = Critic(2, 3, 16, jnp.asarray(1.0), key=KEY)
     policies = jax.random.uniform(KEY, (4, 2, 3))
     change = jax.random.normal(KEY, (4, 2, 3, 2))
-    moved = jax.jit(move)(critic, policies, change, 0.0)
+    moved = quick_jit(move)(critic, policies, change, 0.0)
     found = jax.vmap(moved)(policies) - jax.vmap(critic)(policies)
     np.testing.assert_allclose(found, change, atol=2e-3)
     np.testing.assert_array_equal(moved.first, critic.first)
@@ -120,7 +121,7 @@ def test_the_second_term_of_a_member_that_knows_it():
     state = dataclasses.replace(state, counts=full_counts(task, 2), visits=jnp.ones((3, 3)))
     rules, weight = Rules(task.shifts, task.gamma, task.ends), jnp.asarray(0.0)
 
-    @jax.jit
+    @quick_jit
     def found(critics):
         one = functools.partial(slopes_of, ensemble, rules, weight, jnp.ones((3, 3)) / 9)
         learned = fit(ensemble, rules, state.counts, weight, critics, trained_on(ensemble, state), 12)

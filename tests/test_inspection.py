@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import quick_jit
 import scipy.stats
 
 from fcritic import ensembles, envs
@@ -48,7 +49,7 @@ def agent():
     return untrained()
 
 
-@jax.jit
+@quick_jit
 def value_by_hand(critic, policy, normalizer, states):
     """The mean over states of Q(pi, s, pi(s)), as the critic itself computes it."""
     seen = [normalizer(state) for state in states]
@@ -150,7 +151,7 @@ def test_principal_components_keep_distances_of_a_plane():
 def test_codes_are_the_encoders_own(agent):
     found = predictions.codes(agent, agent.policies, agent.normalizer)
     assert found.shape == (3, 3, 4)
-    encode = jax.jit(lambda critic, policy: critic.encode(policy))
+    encode = quick_jit(lambda critic, policy: critic.encode(policy))
     for critic, actor in ((0, 0), (1, 2), (2, 1)):
         by_hand = encode(critic_of(agent, critic), ensembles.member(agent.policies, actor))
         np.testing.assert_allclose(found[critic, actor], by_hand, rtol=1e-3, atol=1e-5)

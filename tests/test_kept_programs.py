@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def learning() -> Learning:
     agent = dataclasses.replace(find_recipe("sac"), actor_hidden=(8,), critic_hidden=(9,), batch_size=5)
-    return Learning(agent, SPEC, envs=2, capacity=10, normalize=True, recency=8.0)
+    return Learning(agent, SPEC, envs=2, capacity=20, normalize=True, recency=8.0)
 
 
 class Doubling:

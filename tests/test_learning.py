@@ -141,6 +141,7 @@ def test_the_ring_is_never_copied(learning, recipe):
     learning = dataclasses.replace(learning, capacity=977)
     state = learning.flat(learning.start([1, 2]))
     due, row = learning.agent.actor_due(1), replay.pack(transition([1, 2], 0))
-    program = programs._learn.lower(learning, state.structure, due, state.leaves, row, np.uint32(1)).compile()
+    lowered = programs._learn.lower(learning, state.structure, due, state.leaves, row, np.uint32(1))
+    program = lowered.compile({"xla_backend_optimization_level": 0})  # machine code only: the text is the same
     shapes = re.findall(r"= f32\[([\d,]+)\][^ ]* copy\(", program.as_text())
     assert [shape for shape in shapes if "977" in shape.split(",")] == []

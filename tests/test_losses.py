@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import quick_jit
 
 from fcritic import ensembles
 from fcritic.agents.losses import (
@@ -103,7 +104,7 @@ def test_the_ensemble_loss_is_the_loop_over_critics_and_policies(agent, spec, ba
     """Line 12 to 15 written as Python loops over critics, actors and transitions."""
     state, gamma = start(agent, spec), 0.97
 
-    @jax.jit
+    @quick_jit
     def squared_error(online, delayed, policy, row):
         y = row.reward + gamma * row.discount * delayed(policy, row.next_obs, policy(row.next_obs))
         return (y - online(policy, row.obs, row.act)) ** 2
@@ -121,7 +122,7 @@ def test_the_ensemble_loss_is_the_loop_over_critics_and_policies(agent, spec, ba
                 row = jax.tree.map(lambda leaf, b=b: leaf[b], batch)
                 errors.append(float(squared_error(online, delayed, policy, row)))
         total += np.mean(errors)
-    ensemble_loss = jax.jit(functional_critic_loss, static_argnums=(4, 5))
+    ensemble_loss = quick_jit(functional_critic_loss, static_argnums=(4, 5))
     loss, _ = ensemble_loss(critics, state.targets, policies, batch, gamma, agent.encoder.shared)
     np.testing.assert_allclose(loss, total, rtol=1e-4)
 
@@ -132,14 +133,14 @@ def test_the_target_sees_a_changed_encoder_but_sends_it_no_gradient(agent, spec,
     head = ensembles.member(state.targets, 0)
     next_act = vmap(lambda policy: vmap(policy)(batch.next_obs))(policies)
 
-    @jax.jit
     def target_of(encoder):
         codes = encode_all(FunctionalCritic(encoder, critics.head), policies, agent.encoder.shared)[0]
         return td_target(head, codes, next_act, batch, 0.99)
 
     moved = jax.tree.map(lambda leaf: leaf + 0.1, critics.encoder)
-    assert float(jnp.abs(target_of(moved) - target_of(critics.encoder)).max()) > 1e-4
-    gradient = jax.grad(lambda encoder: target_of(encoder).sum())(critics.encoder)
+    compiled = quick_jit(target_of)
+    assert float(jnp.abs(compiled(moved) - compiled(critics.encoder)).max()) > 1e-4
+    gradient = quick_jit(jax.grad(lambda encoder: target_of(encoder).sum()))(critics.encoder)
     assert all(float(jnp.abs(leaf).max()) == 0.0 for leaf in jax.tree.leaves(gradient))
 
 
@@ -160,8 +161,8 @@ def test_the_actor_gradient_is_the_finite_difference(tiny, spec, batch, deviatio
             lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), (*one_pair(tiny, spec), batch.obs)
         )
         given = None if noise is None else jnp.asarray(noise)
-        loss = jax.jit(lambda p: actor_loss(p, critic.encode(p), critic.head, obs, None, given))
-        gradient = jax.jit(jax.grad(loss))(policy)
+        formula = lambda p: actor_loss(p, critic.encode(p), critic.head, obs, None, given)
+        loss, gradient = quick_jit(formula), quick_jit(jax.grad(formula))(policy)
         flat, restore = ravel_pytree(policy)
         slope, _ = ravel_pytree(gradient)
         for seed in range(3):
@@ -177,13 +178,13 @@ def test_the_actor_gradient_is_the_sum_of_its_two_terms(tiny, spec, batch):
         code = critic.encode(encoded)
         return -jnp.mean(vmap(lambda s: critic.value(code, s, acting(s)))(batch.obs))
 
-    first, second = jax.jit(jax.grad(loss, argnums=(0, 1)))(policy, policy)
+    first, second = quick_jit(jax.grad(loss, argnums=(0, 1)))(policy, policy)
     size = lambda tree: float(sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(tree)))
     assert size(first) > 1e-3 and size(second) > 1e-3
     for weight in (1.0, 0.0, 0.25):
         encoded = lambda policy, weight=weight: critic.encode(weigh_gradient(policy, weight))
         whole = lambda policy, encoded=encoded: actor_loss(policy, encoded(policy), critic.head, batch.obs)
-        gradient = jax.jit(jax.grad(whole))(policy)
+        gradient = quick_jit(jax.grad(whole))(policy)
         expected = jax.tree.map(lambda a, b, weight=weight: a + weight * b, first, second)
         jax.tree.map(lambda g, e: np.testing.assert_allclose(g, e, rtol=1e-3, atol=1e-6), gradient, expected)
 
@@ -202,7 +203,7 @@ def test_a_code_can_be_differentiated_forwards_too():
     encoder = EncoderConfig(probes=4, depth=1, width=8, code=3).build(2, (6, 1), jax.random.key(0))
     policy = DeterministicPolicy(2, (6,), 1, key=jax.random.key(0), last_scale=0.5)
     along = jax.tree.map(jnp.ones_like, policy)
-    slope = jax.jvp(encoder, (policy,), (along,))[1]
-    gradients = jax.jacrev(encoder)(policy)
+    slope = quick_jit(lambda own: jax.jvp(encoder, (own,), (along,))[1])(policy)
+    gradients = quick_jit(jax.jacrev(encoder))(policy)
     expected = sum(leaf.reshape(3, -1).sum(axis=1) for leaf in jax.tree.leaves(gradients))
     np.testing.assert_allclose(slope, expected, rtol=1e-4, atol=1e-6)

@@ -8,6 +8,7 @@ from jax import vmap
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import quick_jit
 
 from fcritic import ensembles
 from fcritic.errors import UsageError
@@ -18,6 +19,7 @@ from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.transformer import Block
 
 KEY = jax.random.key(0)
+code_of = quick_jit(lambda encoder, policy: encoder(policy))
 
 
 def test_a_linear_layer_adds_up_its_parts():
@@ -60,8 +62,8 @@ def test_many_rows_at_once_have_the_values_and_gradients_of_single_ones(layer_no
     members = ensembles.stack(lambda key: MLP(3, (8, 8), 2, key=key, layer_norm=layer_norm, last_scale=1.0), 2, KEY)
     inputs = jax.random.normal(KEY, (2, 7, 3))
     total = lambda outputs: jnp.sum(jnp.sin(outputs))
-    at_once = jax.value_and_grad(lambda nets: total(vmap(MLP.rows)(nets, inputs)))(members)
-    one_by_one = jax.value_and_grad(lambda nets: total(vmap(lambda net, x: vmap(net)(x))(nets, inputs)))(members)
+    slopes = lambda rows: quick_jit(jax.value_and_grad(lambda nets: total(vmap(rows)(nets, inputs))))(members)
+    at_once, one_by_one = slopes(MLP.rows), slopes(lambda net, x: vmap(net)(x))
     for found, expected in zip(jax.tree.leaves(at_once), jax.tree.leaves(one_by_one), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -96,7 +98,8 @@ def test_a_block_attends_as_written_out_in_numpy():
 def test_keeping_the_first_token_gives_the_same_first_token():
     block = Block(8, 2, key=KEY)
     tokens = jax.random.normal(KEY, (5, 8))
-    np.testing.assert_allclose(block(tokens, keep=1), block(tokens)[:1], rtol=1e-5, atol=1e-6)
+    first = quick_jit(lambda own: own(tokens, keep=1))(block)
+    np.testing.assert_allclose(first, quick_jit(lambda own: own(tokens))(block)[:1], rtol=1e-5, atol=1e-6)
 
 
 def make_policy(last_scale=1.0, key=KEY):
@@ -129,14 +132,14 @@ def test_the_code_does_not_depend_on_the_order_of_hidden_neurons():
     obs = jnp.array([0.4, -0.2, 1.0])
     assert not jnp.allclose(policy.activations(obs)[1], swapped.activations(obs)[1])
     np.testing.assert_allclose(policy(obs), swapped(obs), rtol=1e-5)
-    np.testing.assert_allclose(encoder(policy), encoder(swapped), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(code_of(encoder, policy), code_of(encoder, swapped), rtol=1e-4, atol=1e-5)
 
 
 def test_the_code_does_depend_on_the_order_of_actions():
     policy, encoder = make_policy(), make_encoder()
     last = policy.network.layers[-1]
     swapped = eqx.tree_at(lambda p: p.network.layers[-1].weight, policy, last.weight[:, ::-1])
-    assert not jnp.allclose(encoder(policy), encoder(swapped), atol=1e-4)
+    assert not jnp.allclose(code_of(encoder, policy), code_of(encoder, swapped), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +150,7 @@ def test_tokens_are_neurons_or_probes(changes, shape):
     encoder = make_encoder(**changes)
     assert encoder.sequence(make_policy()).shape == shape
     assert encoder.config.token_count((8, 6, 2)) == shape[0]
-    assert encoder(make_policy()).shape == (4,)
+    assert code_of(encoder, make_policy()).shape == (4,)
 
 
 def test_a_neuron_token_is_its_values_on_the_probes():
@@ -160,7 +163,7 @@ def test_a_neuron_token_is_its_values_on_the_probes():
 @pytest.mark.parametrize("trainable", [True, False])
 def test_probes_learn_unless_frozen(trainable):
     encoder = make_encoder(train_probes=trainable)
-    gradient = jax.grad(lambda e: e(make_policy()).sum())(encoder)
+    gradient = quick_jit(jax.grad(lambda e, policy: e(policy).sum()))(encoder, make_policy())
     assert bool(jnp.abs(gradient.probes).max() > 0) == trainable
     assert jnp.abs(gradient.project.weight).max() > 0
 
@@ -169,7 +172,9 @@ def test_without_layers_the_tokens_are_averaged():
     encoder, policy = make_encoder(depth=0, pooling="mean"), make_policy()
     mean = np.asarray(encoder.sequence(policy)).mean(axis=0)
     normed = (mean - mean.mean()) / np.sqrt(mean.var() + 1e-5)
-    np.testing.assert_allclose(encoder(policy), normed @ np.asarray(encoder.read.weight), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        code_of(encoder, policy), normed @ np.asarray(encoder.read.weight), rtol=1e-3, atol=1e-5
+    )
     with pytest.raises(UsageError, match=r"--encoder\.pooling mean"):
         make_encoder(depth=0)
 
@@ -187,22 +192,21 @@ def test_without_layers_the_tokens_are_averaged():
 )
 def test_every_reading_of_the_encoder_gives_another_code(changes):
     policy = make_policy()
-    assert not jnp.allclose(make_encoder(**changes)(policy), make_encoder()(policy), atol=1e-3)
+    assert not jnp.allclose(code_of(make_encoder(**changes), policy), code_of(make_encoder(), policy), atol=1e-3)
 
 
 def test_sinusoidal_places_make_the_order_of_neurons_matter():
     policy, encoder = make_policy(), make_encoder(places="sinusoidal")
     swapped = permuted(policy, 1, jnp.array([3, 0, 5, 1, 4, 2]))
-    assert not jnp.allclose(encoder(policy), encoder(swapped), atol=1e-4)
+    assert not jnp.allclose(code_of(encoder, policy), code_of(encoder, swapped), atol=1e-4)
     np.testing.assert_allclose(sinusoids(3, 4)[2], [np.sin(2), np.cos(2), np.sin(0.02), np.cos(0.02)], rtol=1e-5)
 
 
 def test_norms_after_each_part_are_what_numpy_computes():
     block = Block(4, 1, key=KEY, norm_first=False)
-    tokens = np.asarray(jax.random.normal(KEY, (3, 4)))
-    output = block(jnp.asarray(tokens))
-    np.testing.assert_allclose(np.asarray(output).mean(-1), np.zeros(3), atol=1e-5)
-    np.testing.assert_allclose(np.asarray(output).std(-1), np.ones(3), rtol=1e-3)
+    output = np.asarray(block(jax.random.normal(KEY, (3, 4))))
+    np.testing.assert_allclose(output.mean(-1), np.zeros(3), atol=1e-5)
+    np.testing.assert_allclose(output.std(-1), np.ones(3), rtol=1e-3)
 
 
 def make_critic():
@@ -216,14 +220,16 @@ def make_critic():
 def test_a_critic_is_the_joint_encoder_of_two_codes():
     critic, policy = make_critic(), make_policy()
     obs, act = jnp.array([1.0, 0.0, -1.0]), jnp.array([0.2, -0.3])
-    joined = jnp.concatenate([critic.encoder(policy), critic.head.state_action(jnp.concatenate([obs, act]))])
-    np.testing.assert_allclose(critic(policy, obs, act), critic.head.joint(joined)[0], rtol=1e-5)
-    np.testing.assert_allclose(critic(policy, obs, act), critic.value(critic.encode(policy), obs, act))
+    codes = code_of(critic.encoder, policy), critic.head.state_action(jnp.concatenate([obs, act]))
+    both = quick_jit(lambda own: (own(policy, obs, act), own.value(own.encode(policy), obs, act)))(critic)
+    np.testing.assert_allclose(both[0], critic.head.joint(jnp.concatenate(codes))[0], rtol=1e-5)
+    np.testing.assert_allclose(*both)
 
 
 def test_a_critic_tells_policies_apart():
     critic, obs, act = make_critic(), jnp.ones(3), jnp.zeros(2)
-    values = [float(critic(make_policy(key=jax.random.key(i)), obs, act)) for i in range(4)]
+    value = quick_jit(lambda policy: critic(policy, obs, act))
+    values = [float(value(make_policy(key=jax.random.key(i)))) for i in range(4)]
     assert len({round(value, 5) for value in values}) == 4
 
 

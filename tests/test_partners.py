@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_programs import actor_step, critic_step, quick_jit
 from test_losses import start
 
 from fcritic import ensembles
@@ -14,9 +15,6 @@ from fcritic.agents.losses import encode_all, functional_critic_loss, td_target
 from fcritic.errors import UsageError
 
 KEY = jax.random.key(3)
-
-critic_step = jax.jit(lambda agent, *rest: agent.critic_step(*rest), static_argnums=0)
-actor_step = jax.jit(lambda agent, *rest: agent.actor_step(*rest), static_argnums=0)
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def test_more_critics_than_actors_learn_and_improve_them(crowd, spec, batch):
         pair = (ensembles.member(each.critics.params.head, i) for each in (state, learned))
         assert all(bool((x != y).any()) for x, y in zip(*map(jax.tree.leaves, pair), strict=True))
     assert ensembles.size(moved.actors.params) == 2
-    assert crowd.disagreement(moved, batch.obs).shape == (2,)
+    assert quick_jit(crowd.disagreement)(moved, batch.obs).shape == (2,)
     assert crowd.describe(spec)["critics"] == 5 and crowd.describe(spec)["actors"] == 2
 
 
@@ -50,19 +48,23 @@ def test_a_common_target_is_the_mean_of_all_targets(tiny, spec, batch):
     """The reported target keeps its mean; the loss is that of every critic to the same numbers."""
     state = start(tiny, spec)
     critics, policies, shared = state.critics.params, state.actors.params, tiny.encoder.shared
-    codes = encode_all(critics, policies, shared)
+    codes = quick_jit(encode_all, static_argnums=2)(critics, policies, shared)
     next_act = jax.vmap(lambda policy: jax.vmap(policy)(batch.next_obs))(policies)
     heads = [ensembles.member(state.targets, i) for i in range(tiny.members)]
-    common = np.mean([td_target(h, c, next_act, batch, 0.9) for h, c in zip(heads, codes, strict=True)], axis=0)
+    target = quick_jit(lambda head, code: td_target(head, code, next_act, batch, 0.9))
+    common = np.mean([target(head, code) for head, code in zip(heads, codes, strict=True)], axis=0)
+    each = lambda head, code, obs, act: jax.vmap(lambda c: jax.vmap(lambda o, a: head(c, o, a))(obs, act))(code)
+    value_of = quick_jit(each)
     wanted = 0.0
     for i in range(tiny.members):
-        head, code = ensembles.member(critics.head, i), codes[i]
-        value = jax.vmap(lambda c, h=head: jax.vmap(lambda o, a: h(c, o, a))(batch.obs, batch.act))(code)
+        value = value_of(ensembles.member(critics.head, i), codes[i], batch.obs, batch.act)
         wanted += float(np.mean((common - np.asarray(value)) ** 2))
-    loss, metrics = functional_critic_loss(critics, state.targets, policies, batch, 0.9, shared, common_target=True)
+    given = critics, state.targets, policies, batch, 0.9, shared
+    ensemble_loss = quick_jit(functional_critic_loss, static_argnums=(4, 5), static_argnames="common_target")
+    loss, metrics = ensemble_loss(*given, common_target=True)
     np.testing.assert_allclose(loss, wanted, rtol=1e-4)
     np.testing.assert_allclose(metrics["target_value"], common.mean(), rtol=1e-4)
-    own, _ = functional_critic_loss(critics, state.targets, policies, batch, 0.9, shared)
+    own, _ = ensemble_loss(*given)
     assert abs(float(own) - wanted) > 1e-4 * wanted
 
 
@@ -83,9 +85,11 @@ def test_a_noisy_agent_acts_with_noise_and_is_valued_with_it(tiny, spec, batch):
     assert float((acts - still[None]).std()) == pytest.approx(0.2, rel=0.1)
     found, _ = critic_step(agent, state, batch, KEY)
     quiet, _ = critic_step(tiny, state, batch, KEY)
-    next_act = agent.foresee(state, jax.tree.map(lambda leaf: leaf[None], batch), KEY[None]).next_act[0]
+    next_act = quick_jit(agent.foresee)(state, jax.tree.map(lambda leaf: leaf[None], batch), KEY[None]).next_act[0]
     foreseen, _ = critic_step(agent, state, batch._replace(next_act=next_act), KEY)
     flat = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
     moments = [flat(each.critics.opt_state[0].mu) for each in (found, quiet, foreseen)]
-    assert np.abs(moments[0] - moments[1]).max() > 1e-7  # another target
-    np.testing.assert_allclose(moments[0], moments[2], atol=1e-7)  # the same one, drawn for all updates at once
+    assert np.abs(moments[0] - moments[1]).max() > 1e-4  # another target
+    np.testing.assert_allclose(
+        moments[0], moments[2], rtol=2e-6, atol=1e-7
+    )  # the same, drawn for all updates at once

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_fac import actor_step, critic_step, same
+from quick_programs import actor_step, critic_step, quick_jit
+from test_fac import same
 from test_losses import BATCH, CODES, NEXT_ACT, HandHead, start
 
 from fcritic import ensembles, replay, valuation
@@ -58,7 +59,7 @@ def priors_of(count, scale=1.0):
 
 def test_a_prior_has_the_units_of_values_and_differs_by_state_action_and_draw():
     obs, act = jax.random.normal(KEY, (64, 6)), jax.random.uniform(KEY, (64, 2), minval=-1.0)
-    over = jax.jit(jax.vmap(lambda prior, both: prior.over(obs, both), in_axes=(0, None)))
+    over = quick_jit(jax.vmap(lambda prior, both: prior.over(obs, both), in_axes=(0, None)))
     both = np.asarray(over(priors_of(40), jnp.stack([act, -act])))
     found = both[:, 0]
     assert 0.7 < found.std(axis=0).mean() < 1.4  # over draws, at a state
@@ -91,7 +92,7 @@ def test_actors_climb_critic_and_prior_together(tiny, spec, batch):
     state = start(agent, spec)
     reported = float(actor_step(agent, state, batch, KEY)[1]["actor_value"])
 
-    @jax.jit
+    @quick_jit
     def value(actor, critic):
         pick = lambda tree, index: ensembles.member(tree, index)
         pair = pick(state.actors.params, actor), pick(state.critics.params, critic), pick(state.priors, critic)
@@ -106,7 +107,7 @@ def test_what_critics_expect_of_every_policy(tiny, spec, batch, functional):
     agent = dataclasses.replace(tiny, prior_scale=2.0, functional=functional)
     state, (i, j, b) = start(agent, spec), (2, 1, 3)
 
-    @jax.jit
+    @quick_jit
     def both(state):
         found = own_values(state.critics.params, state.actors.params, batch.obs, False, state.priors)
         policy, prior, s = (
@@ -136,7 +137,7 @@ def test_masks_are_fixed_fair_and_different_for_each_critic():
 def test_the_replay_numbers_transitions_also_after_it_wrapped_around():
     spec = EnvSpec(1, 1)
     ring = replay.empty(spec, envs=3, capacity=4)
-    add, sample = jax.jit(replay.add), jax.jit(lambda r: replay.sample(r, spec, (40,), KEY, numbered=True))
+    add, sample = quick_jit(replay.add), quick_jit(lambda r: replay.sample(r, spec, (40,), KEY, numbered=True))
     for step in range(11):  # each row holds its own number as its reward
         numbers = 3.0 * step + np.arange(3.0, dtype=np.float32)
         ring = add(ring, np.stack([numbers * 0, numbers * 0, numbers, numbers, numbers], axis=1))
@@ -198,7 +199,8 @@ def test_a_loaded_critic_is_valued_with_its_prior(tiny, spec, batch):
     policy = ensembles.member(state.actors.params, 1)
     found = valuation.values(valuation.critics_of(state), valuation.Sight(None), policy, batch.obs)
     critics, policies = state.critics.params, state.actors.params
-    expected = own_values(critics, policies, batch.obs, agent.shared_encoder, state.priors)[:, 1]
+    shown = quick_jit(lambda priors: own_values(critics, policies, batch.obs, agent.shared_encoder, priors)[:, 1])
+    expected = shown(state.priors)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    bare = own_values(critics, policies, batch.obs, agent.shared_encoder)[:, 1]
+    bare = shown(None)
     assert np.abs(found - bare).mean() > 1

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from pendulum_agents import obs, untrained
 import pytest
+from quick_programs import quick_jit
 
 import fcritic
 from fcritic import ensembles
@@ -31,7 +32,7 @@ def test_values_are_those_of_each_critic(kind, obs):
         judge = FunctionalCritic(encoder, ensembles.member(critics.head, number))
     # The torque 0.5 is a quarter of the most.
     both = lambda s: (jax.vmap(lambda s: judge(policy, s, policy(s)))(s), judge(policy, s[0], quarter))
-    expected, given = jax.jit(both)(seen)
+    expected, given = quick_jit(both)(seen)
     np.testing.assert_allclose(found[number], expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(agent.value(policy, obs[0], torque)[number], given, rtol=1e-4, atol=1e-6)
     assert not np.allclose(found[0], found[number], rtol=1e-3)
@@ -58,7 +59,7 @@ def test_the_second_term_is_the_part_through_the_policy_input(obs):
     first = lambda p: jax.vmap(lambda s: critic(policy, s, p(s)))(seen).mean()
     second = lambda p: jax.vmap(lambda s: critic(p, s, policy(s)))(seen).mean()
     close = lambda a, b: jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-7), a, b)
-    slopes = jax.jit(lambda p: (jax.grad(first)(p), jax.grad(second)(p)))(policy)
+    slopes = quick_jit(lambda p: (jax.grad(first)(p), jax.grad(second)(p)))(policy)
     close(agent.gradient(policy, obs, critic=number), jax.tree.map(jnp.add, *slopes))
     close(agent.gradient(policy, obs, critic=number, second_term=0.0), slopes[0])
 
