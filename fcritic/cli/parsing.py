@@ -77,7 +77,9 @@ def _require_known(given: list[str], known: set[str], command: str) -> None:
 def _with_its_option(line: str, known: set[str]) -> str:
     """For a recipe or a task that was given without saying what it is: how to say it."""
     found = re.fullmatch(r"unexpected argument (\S+)", line)
-    word = found[1] if found else ""
+    if not found:
+        return ""
+    word = found[1]
     close = difflib.get_close_matches(word, _recipes(), n=1, cutoff=0.8) if "--recipe" in known else []
     if close:
         return f"; did you mean --recipe {close[0]}?"

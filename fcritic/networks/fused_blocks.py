@@ -78,7 +78,7 @@ def _last_rows(
 ) -> tuple[Float[Array, "actors kept width"], list[Float[Array, "actors kept width"]]]:
     """At least the first `keep` rows of each sequence after all blocks, and what is read from them.
 
-    On the way back the gradient of what `tells` says that the last block is behind it.
+    The gradient of `tells` is there only after that of the last attention (see `order.told`).
     """
     (actors, tokens, width), padded = sequences.shape, _padded(sequences, tile)
     length = padded.shape[1]

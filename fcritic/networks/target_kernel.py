@@ -48,8 +48,8 @@ def target_values(
     of every layer of E_sa; `joint` the part of the first weight that E_sa meets, then what
     `error_kernels.squared_error` takes.
     """
-    actors = len(code) // 2 if few_seeds() and len(code) % 2 == 0 else 1
-    features = _call(_encoder_kernel, [inputs], encoder, (jnp.bfloat16, encoder[-1].shape[1:]), actors, interpret)
+    some = len(code) // 2 if few_seeds() and len(code) % 2 == 0 else 1
+    features = _call(_encoder_kernel, [inputs], encoder, (jnp.bfloat16, encoder[-1].shape[1:]), some, interpret)
     return _call(_value_kernel, [features, code[:, None]], joint, (jnp.float32, ()), None, interpret)
 
 
