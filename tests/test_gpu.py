@@ -73,7 +73,11 @@ def test_an_update_by_kernels_is_no_further_from_float32_than_plain_bfloat16(mon
 
 
 def test_an_iteration_written_out_is_that_of_a_loop(monkeypatch):
-    """Three critic updates and one of the actors, by the same kernels: only their order may differ."""
+    """Three critic updates and one of the actors, by the same kernels: the compiler may order sums otherwise.
+
+    Found on an H200: 0.014 for critics or actors in one run, 0 for the critics in another. The same iteration in
+    float32 was 0.11 from it for the critics: first steps of Adam are signs of gradients.
+    """
     agent = dataclasses.replace(find_recipe("fac-shared"), members=4, batch_size=ROWS, precision="bfloat16")
     keys = jax.random.split(jax.random.key(0), 1)
     four = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[:, ::-1], leaf, leaf[:, ::-1]], axis=1), batches(1))
@@ -87,4 +91,4 @@ def test_an_iteration_written_out_is_that_of_a_loop(monkeypatch):
     written_out = iterate()
     monkeypatch.setattr(FAC, "unrolled_on_gpu", False)
     for found, wanted in zip(written_out, iterate(), strict=True):
-        assert distances(found, wanted)[""] < 0.01
+        assert distances(found, wanted)[""] < 0.03
