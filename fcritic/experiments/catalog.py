@@ -1,7 +1,8 @@
 """The experiments: the paper's figures, the ablations that it lacks, and a small one that anybody can run."""
 
 from fcritic.errors import UsageError, did_you_mean
-from fcritic.experiments.noise import NOISE
+from fcritic.experiments.laptop import LAPTOP
+from fcritic.experiments.noise import HOPPER, NOISE
 from fcritic.experiments.shallow import ABLATIONS, OWN_DATA, REMEDIES
 from fcritic.experiments.spec import Claim, Experiment, Run
 
@@ -134,6 +135,8 @@ _EXPERIMENTS = [
     REMEDIES,
     OWN_DATA,
     NOISE,
+    HOPPER,
+    LAPTOP,
     Experiment(
         "environments",
         "updates per frame held fixed while environments vary; the paper's comparison lets them fall",
