@@ -1,7 +1,7 @@
 """Programs that a test runs a few times, compiled in a fifth of the time: XLA's work on their speed is left out.
 
 For values that are compared within rounding, and for what an update must not change, to the last bit. Programs of a
-training, whose bits must repeat, are tested as users compile them.
+training, whose bits must repeat, are compiled at XLA's usual level.
 """
 
 from functools import partial
