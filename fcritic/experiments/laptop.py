@@ -1,10 +1,7 @@
 """The paper's claims and every ablation on networks of 64 units, for a machine without a GPU."""
 
-from typing import Any
-
+from fcritic.experiments.shallow import ABLATED, Changes
 from fcritic.experiments.spec import Claim, Experiment, Run
-
-Changes = dict[str, Any]
 
 _EPISODES = {1: 4, 2: 2}
 """Per actor and evaluation, by members: where they are few, as many in all as four actors have."""
@@ -32,15 +29,7 @@ _ABLATIONS: dict[str, Changes] = {
     "as it is": {},
     "G = 1": {"critic_steps": 1},
     "G = 3": {"critic_steps": 3},
-    "plain critics": {"functional": False},
-    "without the second term": {"second_term": 0.0},
-    "no pairing": {"pairing": "permuted"},
-    "mean of critics": {"pairing": "mean"},
-    "along their path": {"neighbours": "path"},
-    "perturbed": {"neighbours": "perturbed", "neighbour_scale": 0.1},
-    "own encoders": {"encoder.shared": False},
-    "probe tokens": {"encoder.tokens": "probes"},
-    "frozen probes": {"encoder.train_probes": False},
+    **ABLATED,
     "n = 1": {"members": 1},
     "n = 2": {"members": 2},
     "explores with noise": {"exploration_noise": 0.2},

@@ -29,8 +29,7 @@ def shallow(
     return Run("fac-shared", task, envs, steps=steps, label=f"shallow, {label}", options=tuple(options))
 
 
-_ABLATIONS: dict[str, Changes] = {
-    "as it is": {},
+ABLATED: dict[str, Changes] = {
     "plain critics": {"functional": False},
     "without the second term": {"second_term": 0.0},
     "no pairing": {"pairing": "permuted"},
@@ -40,6 +39,12 @@ _ABLATIONS: dict[str, Changes] = {
     "own encoders": {"encoder.shared": False},
     "probe tokens": {"encoder.tokens": "probes"},
     "frozen probes": {"encoder.train_probes": False},
+}
+"""What is taken from an agent of any size, or put in its place."""
+
+_ABLATIONS: dict[str, Changes] = {
+    "as it is": {},
+    **ABLATED,
     **{f"n = {count}": {"members": count} for count in (1, 2, 10)},
     **{f"G = {ratio}": {"critic_steps": ratio} for ratio in (1, 2, 5)},
 }
