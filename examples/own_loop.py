@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 import fcritic
-from fcritic.learning import Learning
+from fcritic.training.learning import Learning
 from fcritic.types import EnvSpec, Transition
 
 

@@ -16,11 +16,11 @@ _HOMES = {
     "FunctionPolicy": "fcritic.networks.policies",
     "DeterministicPolicy": "fcritic.networks.policies",
     "Policy": "fcritic.networks.policies",
-    "check": "fcritic.checkup",
-    "configure": "fcritic.scripting",
-    "train_agent": "fcritic.scripting",
-    "load": "fcritic.trained",
-    "TrainedAgent": "fcritic.trained",
+    "check": "fcritic.envs.checkup",
+    "configure": "fcritic.api.train",
+    "train_agent": "fcritic.api.train",
+    "load": "fcritic.api.load",
+    "TrainedAgent": "fcritic.api.load",
     "UsageError": "fcritic.errors",
 }
 

@@ -21,8 +21,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 from fcritic.agents.fac import FAC  # noqa: E402
-from fcritic.backend import prepare  # noqa: E402
 from fcritic.networks.actor_encoder import EncoderConfig  # noqa: E402
+from fcritic.startup.backend import prepare  # noqa: E402
 from fcritic.types import EnvSpec, Transition  # noqa: E402
 
 pytest.register_assert_rewrite("sick_vectors", "viewer_pages")  # a failure in them tells its values, too

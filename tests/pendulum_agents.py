@@ -10,10 +10,10 @@ import pytest
 
 from fcritic import envs
 from fcritic.agents.recipes import find_recipe
+from fcritic.api.load import TrainedAgent
 from fcritic.config import TrainConfig
 from fcritic.networks.actor_encoder import EncoderConfig
-from fcritic.replay import Normalizer
-from fcritic.trained import TrainedAgent
+from fcritic.training.replay import Normalizer
 
 ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)
 SIZES = {"members": 3, "batch_size": 5, "actor_hidden": (8, 6), "encoder": ENCODER}

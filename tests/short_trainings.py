@@ -5,8 +5,8 @@ from contextlib import contextmanager
 import pytest
 
 from fcritic.config import TrainConfig
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
 from fcritic.types import EnvSpec
 
 SPEC = EnvSpec(obs_dim=3, act_dim=2)

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from fcritic import backend
+from fcritic.startup import backend
 
 LOWER_A_KERNEL = """
 import sys
-from fcritic.backend import prepare
+from fcritic.startup.backend import prepare
 if sys.argv[1] == "prepared":
     prepare()
 import jax

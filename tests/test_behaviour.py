@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from test_train import stop_after
 
-from fcritic import results
 from fcritic.agents.recipes import find_recipe
-from fcritic.behaviour import cells, diversity, saturation
-from fcritic.checkpoints import replay_log_of
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
-from fcritic.fingerprint import fingerprint
-from fcritic.logs import JSONLog, read_rows
-from fcritic.replay_log import parse_pieces
-from fcritic.runs import RunDirectory
-from fcritic.train import train
+from fcritic.logs.metrics import JSONLog, read_rows
+from fcritic.results import read as results
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.runs.replay_log import parse_pieces
+from fcritic.runs.snapshot import replay_log_of
+from fcritic.training.behaviour import cells, diversity, saturation
+from fcritic.training.loop import train
 from fcritic.types import EnvSpec
 
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from fcritic import backend
 from fcritic.bench import loop, peers, process_clock, update
 from fcritic.cli import bench as cli_bench
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
+from fcritic.startup import backend
 
 SLEEPER = """
 import json, sys, time

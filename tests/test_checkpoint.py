@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors_numpy
 
-from fcritic import checkpoint, retention
 from fcritic.errors import CheckpointError, UsageError
+from fcritic.runs import checkpoint, retention
 
 
 def groups(value=0.0):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors_numpy
 
-from fcritic import checkpoint
 from fcritic.errors import CheckpointError
+from fcritic.runs import checkpoint
 
 
 def forge(directory, data, group="agent", **changes):

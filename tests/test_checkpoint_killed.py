@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from fcritic import checkpoint, retention
+from fcritic.runs import checkpoint, retention
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +23,8 @@ def test_kill_at_random_moments_leaves_a_loadable_newest(tmp_path):
         import os, random, signal, sys, time
         from pathlib import Path
         import numpy as np
-        from fcritic import checkpoint, retention
+        from fcritic.runs import checkpoint
+        from fcritic.runs import retention
 
         folder, done = Path(sys.argv[1]), Path(sys.argv[2])
         values = lambda step: {"agent": {"x": np.full(20_000, step)}, "replay": {"y": np.full(50_000, step)}}
@@ -69,7 +70,8 @@ def test_kill_before_every_call_that_changes_the_disk(tmp_path):
         import os, signal, sys
         from pathlib import Path
         import numpy as np
-        from fcritic import checkpoint, retention
+        from fcritic.runs import checkpoint
+        from fcritic.runs import retention
 
         folder = Path(sys.argv[1])
         path = folder / "step-000000000001"
@@ -117,7 +119,7 @@ def test_disk_full_leaves_the_older_one_intact(tmp_path):
         import resource, sys
         from pathlib import Path
         import numpy as np
-        from fcritic import checkpoint
+        from fcritic.runs import checkpoint
         from fcritic.errors import UsageError
 
         folder = Path(sys.argv[1])

@@ -9,7 +9,7 @@ from fcritic.experiments.gather import gather
 from fcritic.experiments.report import write_report
 from fcritic.experiments.spec import Claim, Experiment, Run
 from fcritic.experiments.verdicts import judge, judge_all
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
 
 RUNS = tuple(Run(recipe, "cheetah-run", seeds=4, steps=400_000) for recipe in ("sac", "td3", "sac+", "td3+"))
 CLAIM = Claim("td3 is better than sac", "td3", "sac")

@@ -13,10 +13,10 @@ import time
 import jax
 import pytest
 
-from fcritic import checkpoint
 from fcritic.cli.dispatch import run
-from fcritic.logs import read_rows
-from fcritic.runs import RunDirectory
+from fcritic.logs.metrics import read_rows
+from fcritic.runs import checkpoint
+from fcritic.runs.directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]
 CONTRACT = shlex.split("--recipe fac-small --task probe-both --envs 2 --steps 400 --seeds 2 --seed 5")

@@ -13,7 +13,7 @@ from fcritic.cli.commands import TrainOptions
 from fcritic.cli.dispatch import COMMANDS, run
 from fcritic.cli.parsing import option_names
 from fcritic.config import TrainConfig
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]
 AGENT = RECIPES["fac-small"][0]

@@ -15,8 +15,8 @@ from fcritic.experiments import cluster, local
 from fcritic.experiments.catalog import EXPERIMENTS
 from fcritic.experiments.progress import progress
 from fcritic.experiments.spec import Experiment
-from fcritic.fingerprint import fingerprint
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'fcritic[cluster]'")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fcritic.config import TrainConfig
-from fcritic.console import TrainingConsole
+from fcritic.training.console import TrainingConsole
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_quiet_says_nothing(config, capsys):
 
 def test_speed_counts_the_frames_of_all_seeds(config, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("fcritic.console.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fcritic.training.console.time.monotonic", lambda: now[0])
     console = TrainingConsole(config, 0, quiet=True)
     console.restart_clock(200)
     now[0] += 4.0
@@ -45,7 +45,8 @@ def test_speed_counts_the_frames_of_all_seeds(config, monkeypatch):
 
 def test_a_terminal_shows_a_live_line():
     program = (
-        "import time; from fcritic.config import TrainConfig; from fcritic.console import TrainingConsole\n"
+        "import time\nfrom fcritic.config import TrainConfig\n"
+        "from fcritic.training.console import TrainingConsole\n"
         "with TrainingConsole(TrainConfig.of('fac-small', steps=1000), 0) as console:\n"
         "    console.update(123, loss=0.5); time.sleep(0.6)"
     )

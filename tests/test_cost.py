@@ -8,9 +8,9 @@ import pytest
 
 from fcritic.agents.fac import FAC
 from fcritic.config import TrainConfig
-from fcritic.console import duration
-from fcritic.cost import _cheaper, flops_per_iteration
-from fcritic.flops import count_flops
+from fcritic.training.console import duration
+from fcritic.training.cost import _cheaper, flops_per_iteration
+from fcritic.training.flops import count_flops
 from fcritic.types import EnvSpec
 
 MATRIX, VECTOR = jnp.ones((30, 20)), jnp.ones(20)

@@ -3,7 +3,7 @@
 from pathlib import Path
 import re
 
-from fcritic import checkup
+from fcritic.envs import checkup
 
 ROOT = Path(__file__).parents[1]
 IN_SMALL = {  # a functional agent would take three times as long to compile

@@ -9,9 +9,9 @@ from pathlib import Path
 import jax
 import pytest
 
-from fcritic import doctor
 from fcritic.cli.dispatch import run
 from fcritic.reliability import kills
+from fcritic.startup import doctor
 
 
 def test_this_machine_is_healthy(capsys, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic.networks import error_kernels
+from fcritic.kernels import error_kernels
 
 ACTORS, BATCH, WIDTH = 3, 32, 64
 

@@ -9,8 +9,8 @@ import pytest
 
 import fcritic
 from fcritic import envs
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ROBOT = f"{EXAMPLES}/own_robot/robot.py:make"

@@ -15,7 +15,7 @@ from fcritic.experiments.charts import ticks
 from fcritic.experiments.gather import gather, published
 from fcritic.experiments.report import write_report
 from fcritic.experiments.spec import Experiment, Run
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
 
 
 def fake_run(folder, run, curves):

@@ -17,8 +17,8 @@ from fcritic.experiments import local
 from fcritic.experiments.catalog import EXPERIMENTS, find_experiment
 from fcritic.experiments.progress import progress
 from fcritic.experiments.spec import Experiment
-from fcritic.fingerprint import fingerprint
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
 
 EVERY_RUN = [(name, run) for name, experiment in EXPERIMENTS.items() for run in experiment.runs]
 

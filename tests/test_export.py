@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from fcritic import checkpoint
 from fcritic.cli.dispatch import run as command
 from fcritic.reliability.small import small_config, train_until
+from fcritic.runs import checkpoint
 
 
 @pytest.fixture(scope="module")

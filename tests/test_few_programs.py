@@ -8,7 +8,7 @@ from quick_programs import quick_jit
 from test_precision import SMALL, SPEC, batch, interpreted  # noqa: F401
 
 from fcritic import ensembles
-from fcritic.networks import product, weight_kernels
+from fcritic.kernels import product, weight_kernels
 
 
 def test_target_values_do_not_depend_on_who_shares_a_program(interpreted):  # noqa: F811

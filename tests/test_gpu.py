@@ -11,7 +11,7 @@ import pytest
 from fcritic.agents.base import update
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import fused_blocks, product, row_tiles
+from fcritic.kernels import fused_blocks, product, row_tiles
 from fcritic.types import EnvSpec, Transition
 
 pytestmark = pytest.mark.skipif(

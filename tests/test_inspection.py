@@ -13,16 +13,16 @@ import scipy.stats
 
 from fcritic import ensembles, envs
 from fcritic.agents.recipes import find_recipe
+from fcritic.api.load import TrainedAgent
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
-from fcritic.inspection import predictions, slices
-from fcritic.inspection.agreement import agreement, principal, rank_correlation, ranks
-from fcritic.inspection.inspect import require_functional
-from fcritic.inspection.rollouts import Rollouts
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.replay import Normalizer
-from fcritic.trained import TrainedAgent
+from fcritic.training.replay import Normalizer
+from fcritic.view.inspection import predictions, slices
+from fcritic.view.inspection.agreement import agreement, principal, rank_correlation, ranks
+from fcritic.view.inspection.inspect import require_functional
+from fcritic.view.inspection.rollouts import Rollouts
 
 TASK = "probe-policy"  # two actions; the second, where 1 is seen, is the reward
 ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)

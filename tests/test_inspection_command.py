@@ -13,9 +13,9 @@ from test_inspection import TASK, agent_of
 
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
-from fcritic.inspection.page import page
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
+from fcritic.view.inspection.page import page
 
 
 @pytest.fixture(scope="module")

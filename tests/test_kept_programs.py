@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from short_trainings import SPEC
 
-from fcritic import kept_programs, replay
 from fcritic.agents.recipes import find_recipe
 from fcritic.agents.sac import SAC
-from fcritic.fingerprint import fingerprint
-from fcritic.learning import Learning
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.startup import programs as kept_programs
+from fcritic.training import replay
+from fcritic.training.learning import Learning
 from fcritic.types import Transition
 
 ROW = jax.ShapeDtypeStruct((3,), np.float32)
@@ -139,7 +140,7 @@ def test_all_that_decides_a_program_is_in_its_name(folder, learning, monkeypatch
         ("jaxlib.__version__", "0.0.1"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"fcritic.kept_programs.{changed}", value)
+            patch.setattr(f"fcritic.startup.programs.{changed}", value)
             found.append(path(learning, (True,)))
     with monkeypatch.context() as patch:
         patch.setenv("XLA_FLAGS", "--xla_gpu_deterministic_ops=true")

@@ -1,4 +1,4 @@
-"""The shape of the package: imports follow the data, some libraries stay where they belong, files stay short."""
+"""The shape of the package: imports follow the data, some libraries stay where they belong."""
 
 import ast
 import graphlib
@@ -14,10 +14,15 @@ FILES = {
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
-FLOW = [["types", "errors"], ["networks", "replay", "envs"], ["agents"], ["learning"], ["train"], ["cli"]]
+FLOW = [
+    ["types", "errors", "ensembles", "randomness", "disk"],
+    ["networks", "kernels", "envs"],
+    ["agents"],
+    ["training"],
+    ["api"],
+    ["cli"],
+]
 """Data flows to the right; nothing imports what is to its right, be it through others."""
-
-MAX_FILE, MAX_FUNCTION = 250, 40
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -80,7 +85,7 @@ def in_unit(name: str) -> list[str]:
 def test_imports_are_seen_in_every_form():
     source = """
 import a.b
-from fcritic import replay
+from fcritic.training import replay
 from . import base
 def f():
     from c import d
@@ -90,35 +95,31 @@ else:
     import shown
 """
     found = imports(ast.parse(source), "fcritic.agents")
-    assert found == {"a.b", "fcritic.replay", "fcritic.agents.base", "c.d", "shown"}
+    assert found == {"a.b", "fcritic.training.replay", "fcritic.agents.base", "c.d", "shown"}
 
 
 @pytest.mark.parametrize("level", range(len(FLOW)), ids=lambda level: "-".join(FLOW[level]))
 def test_imports_follow_the_data(level: int):
     later = {name for names in FLOW[level + 1 :] for name in names}
     for name in FLOW[level]:
-        beside = set(FLOW[level]) - {name}
         for module in in_unit(name):
             found = {unit(other) for other in reachable(module)}
             assert not found & later, f"{module} imports {found & later}, which come after it"
-            assert not found & beside, f"{module} imports {found & beside}, which stand beside it"
 
 
 MODELS = "fcritic.exploration.tasks"
 """The exact models of the finite tasks, which are environments too."""
 
 
-@pytest.mark.parametrize("name", ["envs", "replay"])
-def test_environments_and_replay_know_only_the_types(name: str):
-    for module in in_unit(name):
+def test_environments_know_only_the_types():
+    for module in in_unit("envs"):
         models = {MODELS} if module == "fcritic.envs.finite" else set()
-        assert {unit(other) for other in OURS[module] - models} <= {name, "types", "errors"}, module
+        assert {unit(other) for other in OURS[module] - models} <= {"envs", "types", "errors"}, module
     assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
 
 
-@pytest.mark.parametrize("name", ["results", "plots"])
-def test_results_never_import_agents(name: str):
-    for module in in_unit(name):
+def test_results_never_import_agents():
+    for module in in_unit("results"):
         assert "agents" not in {unit(other) for other in reachable(module)}, module
 
 
@@ -128,39 +129,27 @@ def test_the_theory_stands_alone():
         assert {unit(other) for other in reachable(module)} <= {"theory", "errors"}, module
 
 
-def test_exploration_builds_on_the_theory_alone():
-    """And on the disk, where finished parts are kept; but for the experiment that trains deep agents, which nothing
-    else of it imports."""
-    deep = {f"fcritic.exploration.experiments.{name}" for name in ("sparse", "sparse_files", "sparse_runs")}
-    for module in set(in_unit("exploration")) - deep:
-        assert {unit(other) for other in reachable(module)} <= {"exploration", "theory", "errors", "disk"}, module
-    for module in deep:
-        assert "cli" not in {unit(other) for other in reachable(module)}
-
-
 def test_only_the_command_line_imports_the_viewers():
-    users = {unit(module) for module, found in OURS.items() if any(unit(each) == "viewers" for each in found)}
-    assert users == {"viewers", "cli"}
+    users = {unit(module) for module, found in OURS.items() if any(unit(each) == "view" for each in found)}
+    assert users == {"view", "cli"}
 
 
 def test_the_check_of_environments_knows_no_agents():
     """It needs no JAX, and so begins at once."""
-    for module in in_unit("checkup"):
+    modules = [module for module in FILES if module.startswith("fcritic.envs.checkup")]
+    assert modules
+    for module in modules:
         known = reachable(module) - {"fcritic.exploration", "fcritic.exploration.tasks"}  # models of small tasks
-        assert {unit(other) for other in known} <= {"checkup", "envs", "types", "errors"}, module
+        assert {unit(other) for other in known} <= {"envs", "types", "errors"}, module
 
 
 def test_watching_needs_the_standard_library_alone():
     """So that the page is there at once, and a watcher takes no memory from a training."""
-    for module in in_unit("watch"):
-        assert {unit(other) for other in reachable(module)} <= {"watch", "disk", "layout", "errors"}, module
-        others = {each.split(".")[0] for each in EVERYTHING[module]} - {"fcritic"}
+    modules = [module for module in FILES if module.startswith("fcritic.view.watch")]
+    assert modules
+    for module in modules:
+        others = {each.split(".")[0] for other in reachable(module) for each in EVERYTHING[other]} - {"fcritic"}
         assert others <= sys.stdlib_module_names, module
-
-
-def test_looking_inside_never_trains():
-    for module in in_unit("inspection"):
-        assert not {unit(other) for other in reachable(module)} & {"train", "reporting", "cli"}, module
 
 
 def test_no_module_imports_itself_through_others():
@@ -170,11 +159,11 @@ def test_no_module_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("matplotlib", {"fcritic.plots", "fcritic.theory.pictures"}),
+        ("matplotlib", {"fcritic.results.plots", "fcritic.theory.pictures"}),
         (
             "mujoco",
             {"fcritic.envs.dmc", "fcritic.envs.frames", "fcritic.envs.gym", "fcritic.envs.gym_state"}
-            | {"fcritic.viewers.film", "fcritic.viewers.scene"},
+            | {"fcritic.view.film", "fcritic.view.scene"},
         ),
         ("ray", {"fcritic.experiments.cluster"}),
         ("torch", set()),
@@ -186,32 +175,3 @@ def test_no_module_imports_itself_through_others():
 def test_libraries_stay_where_they_belong(library: str, allowed: set[str]):
     users = {module for module, found in EVERYTHING.items() if any(each.split(".")[0] == library for each in found)}
     assert users <= allowed
-
-
-@pytest.mark.parametrize("module", FILES)
-def test_no_file_is_long(module: str):
-    lines = len(FILES[module].read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_FILE, f"{FILES[module].name} has {lines} lines; split it"
-
-
-@pytest.mark.parametrize("path", sorted(Path(__file__).parent.rglob("*.py")), ids=lambda path: path.name)
-def test_no_file_of_tests_is_long(path: Path):
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_FILE, f"{path.name} has {lines} lines; split it by subject"
-
-
-def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The lines of a function without its docstring and decorators."""
-    total = function.end_lineno - function.lineno + 1
-    if ast.get_docstring(function) is None:
-        return total
-    return total - (function.body[0].end_lineno - function.body[0].lineno + 1)
-
-
-@pytest.mark.parametrize("module", FILES)
-def test_no_function_is_long(module: str):
-    functions = [
-        node for node in ast.walk(TREES[module]) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    long = {function.name: code_lines(function) for function in functions if code_lines(function) > MAX_FUNCTION}
-    assert not long, f"split {long} in {FILES[module].name}"

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic import learning as programs
-from fcritic import replay
 from fcritic.agents.recipes import find_recipe
-from fcritic.learning import Learning
+from fcritic.training import learning as programs
+from fcritic.training import replay
+from fcritic.training.learning import Learning
+from fcritic.training.warmup import uniform_actions
 from fcritic.types import EnvSpec, Transition
-from fcritic.warmup import uniform_actions
 
 SPEC = EnvSpec(obs_dim=3, act_dim=2)
 

@@ -13,7 +13,7 @@ from test_precision import batch as a_batch
 
 from fcritic.agents import base, optimisers
 from fcritic.agents.base import update
-from fcritic.networks import fused_blocks, order
+from fcritic.kernels import fused_blocks, order
 
 
 @pytest.mark.parametrize("value", [1.0, np.nan, np.inf])

@@ -14,8 +14,8 @@ import pytest
 import fcritic
 from fcritic import envs
 from fcritic.errors import UsageError
-from fcritic.logs import read_rows
-from fcritic.train import train
+from fcritic.logs.metrics import read_rows
+from fcritic.training.loop import train
 
 __all__ = ["code", "own_home"]
 

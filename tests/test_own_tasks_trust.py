@@ -8,8 +8,8 @@ import pytest
 
 import fcritic
 from fcritic.errors import UsageError
-from fcritic.run_config import config_of
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.run_config import config_of
 
 __all__ = ["code", "own_home"]
 
@@ -25,11 +25,11 @@ def test_a_file_of_code_runs_for_its_user_but_not_for_a_stranger(code, tmp_path)
     run = run_with_task(tmp_path / "run", task)
     with pytest.raises(UsageError, match=r"wants to run .*; if you trust that code: fcritic check .*pendulum"):
         config_of(run)
-    fcritic.trust.trust(task)
+    fcritic.runs.trust.trust(task)
     assert config_of(run).task == task
     inside = tmp_path / "run" / "my_robots.py"
     shutil.copy(code / "my_robots.py", inside)
-    fcritic.trust.trust(f"{inside}:many")
+    fcritic.runs.trust.trust(f"{inside}:many")
     with pytest.raises(UsageError, match="brings the code of its own task"):
         config_of(replaced(run, f"{inside}:many"))
     linked = tmp_path / "link.py"
@@ -59,7 +59,7 @@ def test_a_run_cannot_have_anything_called_that_is_installed(tmp_path):
     with pytest.raises(UsageError, match="wants to run pytest:main; if you trust that code"):
         config_of(run)
     for task in ("pytest:main", "no_such_module:make", "nowhere.py:make", "Pendulum-v1"):
-        fcritic.trust.trust(task)
+        fcritic.runs.trust.trust(task)
     assert (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text() == "pytest:main\n"
     assert config_of(run).task == "pytest:main"
     assert config_of(replaced(run, "fcritic.reliability.sick:Walk-v0"))  # Gymnasium's form is imported, not called

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic import learning as programs
-from fcritic.learning import Learning
+from fcritic.kernels.packing import Packed, pack, pack_like, unpack
 from fcritic.networks.mlp import MLP
-from fcritic.packed import Packed, pack, pack_like, unpack
+from fcritic.training import learning as programs
+from fcritic.training.learning import Learning
 from fcritic.types import EnvSpec, Transition
 
 SPEC = EnvSpec(obs_dim=3, act_dim=2)

@@ -11,7 +11,7 @@ from quick_programs import quick_jit
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.networks import block_kernels, fused_blocks, policy_kernels, product, row_tiles
+from fcritic.kernels import block_kernels, fused_blocks, policy_kernels, product, row_tiles
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import bits_must_repeat, lower

@@ -10,14 +10,16 @@ from quick_programs import actor_step, critic_step, quick_jit
 from test_fac import same
 from test_losses import BATCH, CODES, NEXT_ACT, HandHead, start
 
-from fcritic import ensembles, replay, valuation
+from fcritic import ensembles
 from fcritic.agents.losses import actor_loss, critic_loss, own_values, squared_error, td_target, values
 from fcritic.agents.masks import mask_weights
 from fcritic.agents.recipes import find_recipe
-from fcritic.cost import flops_per_iteration
+from fcritic.api import valuation
 from fcritic.errors import UsageError
-from fcritic.networks import product
+from fcritic.kernels import product
 from fcritic.networks.priors import Prior
+from fcritic.training import replay
+from fcritic.training.cost import flops_per_iteration
 from fcritic.types import EnvSpec
 
 KEY = jax.random.key(3)

@@ -18,8 +18,8 @@ from fcritic.agents.losses import encode_all
 from fcritic.agents.recipes import RECIPES, find_recipe
 from fcritic.agents.sac import SAC
 from fcritic.envs.probes import PROBES, ProbeEnv
-from fcritic.learning import Learning
-from fcritic.warmup import uniform_actions
+from fcritic.training.learning import Learning
+from fcritic.training.warmup import uniform_actions
 
 DISCOUNT = 0.8
 

@@ -13,12 +13,12 @@ import pytest
 
 from fcritic.config import TrainConfig
 from fcritic.errors import CheckpointError
-from fcritic.fingerprint import fingerprint
-from fcritic.logs import read_rows
+from fcritic.logs.metrics import read_rows
 from fcritic.reliability import command_lines, disks, forgeries, kills
 from fcritic.reliability.small import small_config, train_until
-from fcritic.runs import RunDirectory
-from fcritic.train import FREE_FIELDS, Training, train
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.training.loop import FREE_FIELDS, Training, train
 
 silent = lambda line: None
 

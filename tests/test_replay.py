@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcritic import replay
-from fcritic.replay import Normalizer
+from fcritic.training import replay
+from fcritic.training.replay import Normalizer
 from fcritic.types import EnvSpec, Transition
 
 SPEC = EnvSpec(obs_dim=2, act_dim=1)

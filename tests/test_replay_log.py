@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic import replay_log
 from fcritic.errors import CannotWrite, CheckpointError
-from fcritic.replay_log import Piece, ReplayLog, parse_pieces
-from fcritic.saving import ring_rows
+from fcritic.runs import replay_log
+from fcritic.runs.replay_log import Piece, ReplayLog, parse_pieces
+from fcritic.training.saving import ring_rows
 
 SHAPE = (2, 3, 4)
 
@@ -144,7 +144,7 @@ def test_pieces_must_follow_each_other(log):
 
 @pytest.mark.parametrize(("first", "last"), [(0, 5), (3, 10), (6, 16), (9, 10)])
 def test_rows_leave_a_ring_in_their_order(monkeypatch, first, last):
-    monkeypatch.setattr("fcritic.saving._BLOCK", 4)
+    monkeypatch.setattr("fcritic.training.saving._BLOCK", 4)
     ring = np.zeros((2, 10, 3, 4), np.float32)
     for step in range(max(0, last - 10), last):
         ring[:, step % 10] = step

@@ -26,11 +26,11 @@ from fcritic.cli.dispatch import run
 from fcritic.config import TrainConfig
 from fcritic.ensembles import member
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.viewers.cast import Cast
-from fcritic.viewers.episode import play
-from fcritic.viewers.packing import ROTATION_ERROR
-from fcritic.viewers.page import as_script_data, page
-from fcritic.viewers.values import whole_returns
+from fcritic.view.cast import Cast
+from fcritic.view.episode import play
+from fcritic.view.packing import ROTATION_ERROR
+from fcritic.view.page import as_script_data, page
+from fcritic.view.values import whole_returns
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,15 @@ from viewer_pages import in_browser, needs_browser, numbers
 
 from fcritic import envs
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.replay import Normalizer
-from fcritic.viewers import meshes
-from fcritic.viewers.cast import Actor
-from fcritic.viewers.episode import record
-from fcritic.viewers.packing import in_box, pack_poses, position_error
-from fcritic.viewers.page import SCRIPTS, moving_bodies
-from fcritic.viewers.scene import radius_of, scene_of, tracked_body
+from fcritic.training.replay import Normalizer
+from fcritic.view import meshes
+from fcritic.view.cast import Actor
+from fcritic.view.episode import record
+from fcritic.view.packing import in_box, pack_poses, position_error
+from fcritic.view.page import SCRIPTS, moving_bodies
+from fcritic.view.scene import radius_of, scene_of, tracked_body
 
-VIEWERS = Path(__file__).parents[1] / "fcritic" / "viewers"
+VIEWERS = Path(__file__).parents[1] / "fcritic" / "view"
 
 
 def test_one_position_and_one_quaternion_by_hand():

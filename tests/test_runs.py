@@ -12,9 +12,10 @@ import textwrap
 import numpy as np
 import pytest
 
-from fcritic import checkpoint, runs, versions
 from fcritic.errors import UsageError
-from fcritic.runs import RunDirectory
+from fcritic.runs import checkpoint, versions
+from fcritic.runs import directory as runs
+from fcritic.runs.directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]
 CONFIG = {"env": "cheetah-run", "steps": 1000, "agent": {"name": "fac", "rate": 3e-4, "hidden": (256, 256)}}
@@ -135,7 +136,7 @@ def test_proc_is_a_real_place_that_cannot_be_written():
 
 HOLD = """
     import os, sys, time
-    from fcritic.runs import RunDirectory
+    from fcritic.runs.directory import RunDirectory
     run = RunDirectory.create_or_open(sys.argv[1], {"a": 1}, "hold")
     worker = os.fork() if "fork" in sys.argv else 1
     os.write(1, f"{worker}\\n".encode())  # at once, so that two processes do not mix their lines

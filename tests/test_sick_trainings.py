@@ -8,11 +8,11 @@ import pytest
 
 from fcritic import envs
 from fcritic.errors import Diverged
-from fcritic.logs import read_rows
+from fcritic.logs.metrics import read_rows
 from fcritic.reliability import environments
 from fcritic.reliability.small import small_config
-from fcritic.runs import RunDirectory
-from fcritic.train import FREE_FIELDS, Training, train
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import FREE_FIELDS, Training, train
 
 
 def poisoned(training: Training) -> None:

@@ -16,15 +16,15 @@ import pytest
 from short_trainings import SPEC, config, training_of
 
 from fcritic import randomness
-from fcritic import train as loop
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
-from fcritic.cost import LAPS
-from fcritic.fingerprint import fingerprint
-from fcritic.learning import Learning
 from fcritic.networks.initial import fresh_norm
-from fcritic.runs import RunDirectory
-from fcritic.train import Training, train
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.training import loop
+from fcritic.training.cost import LAPS
+from fcritic.training.learning import Learning
+from fcritic.training.loop import Training, train
 
 __all__ = ["config"]
 
@@ -221,7 +221,7 @@ def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
 
 
 def test_a_device_that_cannot_be_woken_is_reported_once_by_who_needs_it():
-    code = "from fcritic.backend import wake_device; wake_device(); import jax; jax.devices()"
+    code = "from fcritic.startup.backend import wake_device; wake_device(); import jax; jax.devices()"
     told = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"JAX_PLATFORMS": "abacus"}, capture_output=True, text=True
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcritic import statistics
+from fcritic.results import statistics
 
 
 @pytest.mark.parametrize("shape", [(4, 1), (10, 3), (7, 2), (1, 1), (3, 1)])

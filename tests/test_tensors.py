@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors_numpy
 
-from fcritic import disk, tensors
+from fcritic import disk
 from fcritic.disk import NotPlain, open_plain, read_json, require_memory
 from fcritic.errors import UsageError
+from fcritic.runs import tensors
 
 ARRAYS = {
     "weights": np.arange(12, dtype=np.float32).reshape(3, 4),

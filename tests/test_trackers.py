@@ -8,12 +8,12 @@ import pytest
 
 from fcritic.cli.commands import train as train_command
 from fcritic.config import TrainConfig
-from fcritic.console import TrainingConsole
 from fcritic.errors import UsageError
-from fcritic.evaluate import Evaluation
-from fcritic.logs import read_rows
-from fcritic.reporting import Reporter
-from fcritic.runs import RunDirectory
+from fcritic.logs.metrics import read_rows
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.console import TrainingConsole
+from fcritic.training.evaluate import Evaluation
+from fcritic.training.reporting import Reporter
 
 FAKE = """
 import json, os

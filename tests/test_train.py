@@ -11,13 +11,13 @@ from fcritic import envs
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, UsageError
-from fcritic.evaluate import Evaluation, Evaluator
-from fcritic.fingerprint import fingerprint
-from fcritic.logs import read_rows
-from fcritic.runs import RunDirectory
-from fcritic.saving import load_policies
-from fcritic.stopping import Interrupted
-from fcritic.train import Training, train
+from fcritic.logs.metrics import read_rows
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.training.evaluate import Evaluation, Evaluator
+from fcritic.training.loop import Training, train
+from fcritic.training.saving import load_policies
+from fcritic.training.signals import Interrupted
 
 
 @pytest.fixture

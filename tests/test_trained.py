@@ -17,9 +17,9 @@ from fcritic import ensembles, envs
 from fcritic.config import TrainConfig
 from fcritic.envs.units import ActionRange
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.replay import Normalizer
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
+from fcritic.training.replay import Normalizer
 
 __all__ = ["obs"]
 
@@ -49,7 +49,7 @@ def run(tmp_path_factory):
 def test_a_loaded_agent_acts_as_its_policy_does_in_the_loop(run, obs):
     agent = fcritic.load(run, seed=4, actor=1)
     assert (agent.seed, agent.frame, agent.actors, agent.spec.obs_dim) == (4, 20, 3, 3)
-    policies, normalizer, _ = fcritic.saving.load_policies(agent.config, next(run.glob("checkpoints/*")))
+    policies, normalizer, _ = fcritic.training.saving.load_policies(agent.config, next(run.glob("checkpoints/*")))
     seen = ensembles.member(normalizer, 1)
     for number in (0, 2):
         by_hand = 2 * jax.jit(jax.vmap(lambda p, s: p(seen(s)), (None, 0)))(

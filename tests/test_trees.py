@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic import checkpoint, trees
 from fcritic.errors import CheckpointError
+from fcritic.runs import checkpoint, trees
 
 
 def make_tree():

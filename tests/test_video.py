@@ -17,10 +17,10 @@ from fcritic.cli.dispatch import run
 from fcritic.config import TrainConfig
 from fcritic.envs import GymEnv
 from fcritic.errors import UsageError
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
-from fcritic.viewers import film as film_module
-from fcritic.viewers.film import Film
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
+from fcritic.view import film as film_module
+from fcritic.view.film import Film
 
 ROOT = Path(__file__).parents[1]
 STAND_IN = """#!{python}

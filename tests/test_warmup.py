@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from short_trainings import SPEC, config, training_of
 
-from fcritic import replay, warmup
-from fcritic.fingerprint import fingerprint
-from fcritic.learning import Learning
-from fcritic.runs import RunDirectory
-from fcritic.stopping import Interrupted
-from fcritic.train import Training, train
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.training import replay, warmup
+from fcritic.training.learning import Learning
+from fcritic.training.loop import Training, train
+from fcritic.training.signals import Interrupted
 from fcritic.types import Transition
 
 __all__ = ["config"]

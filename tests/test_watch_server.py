@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.logs import JSONLog
+from fcritic.logs.metrics import JSONLog
 
 NAME = "<script>document.title='owned'<" + "&quot;onload=alert(1)>"
 

@@ -15,8 +15,8 @@ from fcritic import envs
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
-from fcritic.fingerprint import fingerprint
-from fcritic.train import FREE_FIELDS, train
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.training.loop import FREE_FIELDS, train
 
 __all__ = ["make", "plan"]
 

@@ -16,8 +16,8 @@ from fcritic.agents.fac import FAC
 from fcritic.cli.dispatch import run
 from fcritic.config import TrainConfig
 from fcritic.networks.actor_encoder import EncoderConfig
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from fcritic.logs import JSONLog
-from fcritic.watch.watcher import Watcher
+from fcritic.logs.metrics import JSONLog
+from fcritic.view.watch.watcher import Watcher
 
 MEAN = "evaluation/mean_actor"
 

@@ -35,7 +35,7 @@ class AbstractAgent(abc.ABC, Generic[State]):
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value",)
     """The names of what `actor_step` reports."""
     packed_kinds: ClassVar[tuple[type, ...]] = ()
-    """The networks that are one vector each on a GPU; see `fcritic.packed`."""
+    """The networks that are one vector each on a GPU; see `fcritic.kernels.packing`."""
     unrolled_on_gpu: ClassVar[bool] = False
     """Whether few critic updates are no loop there: what one needs is begun before the last has come to its end."""
 

@@ -24,12 +24,12 @@ from fcritic.agents.masks import mask_weights
 from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
 from fcritic.agents.optimisers import critic_adam, heads_later
 from fcritic.agents.pairing import Pairing, actor_gradients, permuted
+from fcritic.kernels.packing import unpack
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
 from fcritic.networks.critics import FunctionalCritic, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision
 from fcritic.networks.priors import Prior
-from fcritic.packed import unpack
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 

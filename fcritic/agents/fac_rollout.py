@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fcritic.agents.action_noise import draw_noise, remembered_noise, with_noise
 from fcritic.agents.fac_state import Policies
-from fcritic.packed import unpack
+from fcritic.kernels.packing import unpack
 from fcritic.types import EnvSpec
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ import equinox as eqx
 from jaxtyping import Array, UInt32
 
 from fcritic.agents.learner import Learner
+from fcritic.kernels.packing import Packed
 from fcritic.networks.critics import ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.priors import Prior
-from fcritic.packed import Packed
 
 Policies = DeterministicPolicy | Packed
 

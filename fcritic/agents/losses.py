@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from fcritic import ensembles
 from fcritic.agents.action_noise import with_noise
-from fcritic.networks import policy_kernels, product
+from fcritic.kernels import policy_kernels, product
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower, on_gpu

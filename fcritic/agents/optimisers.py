@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fcritic.networks import fused_blocks, order
+from fcritic.kernels import fused_blocks, order
 from fcritic.networks.actor_encoder import ActorEncoder
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.networks.precision import on_gpu

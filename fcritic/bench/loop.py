@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 
-from fcritic.backend import prepare, wake_device
 from fcritic.bench.process_clock import seconds_since_start
 from fcritic.config import TrainConfig
 from fcritic.errors import require_at_least
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.startup.backend import prepare, wake_device
+from fcritic.training.loop import Training
 
 NEVER = 10**12
 

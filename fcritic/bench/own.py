@@ -13,11 +13,11 @@ import time
 
 import jax
 
-from fcritic.backend import prepare
 from fcritic.config import TrainConfig
-from fcritic.runs import RunDirectory
-from fcritic.train import Training
-from fcritic.versions import versions
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.versions import versions
+from fcritic.startup.backend import prepare
+from fcritic.training.loop import Training
 
 NEVER = 10**12
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import time
 from typing import Any
 
-from fcritic.backend import prepare
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 from fcritic.reliability import command_lines, determinism, disks, environments, forgeries, kills, memory, stops
-from fcritic.versions import versions
+from fcritic.runs.versions import versions
+from fcritic.startup.backend import prepare
 
 Check = Callable[[int, Callable[[str], None]], dict]
 

@@ -15,17 +15,17 @@ import numpy as np
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.recipes import find_recipe
-from fcritic.backend import prepare
 from fcritic.bench import ceilings
 from fcritic.config import TrainConfig
-from fcritic.cost import flops_per_iteration
 from fcritic.envs import task_spec
 from fcritic.errors import require_at_least
-from fcritic.learning import Learning
 from fcritic.networks.precision import Precision, on_gpu
-from fcritic.replay import empty, pack
-from fcritic.saving import learning_of
-from fcritic.train_state import TrainState
+from fcritic.startup.backend import prepare
+from fcritic.training.cost import flops_per_iteration
+from fcritic.training.learning import Learning
+from fcritic.training.replay import empty, pack
+from fcritic.training.saving import learning_of
+from fcritic.training.train_state import TrainState
 from fcritic.types import EnvSpec, Transition
 
 UNIT = "sac"

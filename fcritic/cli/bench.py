@@ -43,7 +43,7 @@ def _parts(name: str) -> tuple[type, Callable, Callable]:
 
 def _wake_device() -> None:
     """As `fcritic train` does it, before all that a training needs is imported."""
-    from fcritic.backend import prepare, wake_device
+    from fcritic.startup.backend import prepare, wake_device
 
     prepare()
     wake_device()

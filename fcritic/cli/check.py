@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
-from fcritic.checkup import check as examine
 from fcritic.cli.parsing import parse
-from fcritic.trust import trust
+from fcritic.envs.checkup import check as examine
+from fcritic.runs.trust import trust
 
 
 @dataclasses.dataclass(frozen=True)

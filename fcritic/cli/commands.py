@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import tyro
 
 from fcritic.agents.recipes import RECIPES
-from fcritic.backend import prepare, wake_device
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
-from fcritic.trust import trust
+from fcritic.runs.trust import trust
+from fcritic.startup.backend import prepare, wake_device
 
 prepare()
 
@@ -70,10 +70,10 @@ def _program() -> str:
 def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
     prepare(config.deterministic)
     wake_device()  # before what follows, which takes most of a second to import
-    from fcritic import results
-    from fcritic.runs import RunDirectory
-    from fcritic.stopping import Interrupted
-    from fcritic.train import train
+    from fcritic.results import read as results
+    from fcritic.runs.directory import RunDirectory
+    from fcritic.training.loop import train
+    from fcritic.training.signals import Interrupted
 
     program = _program()
     try:
@@ -97,8 +97,8 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
 
 def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Path]":
     """A run to look at, its configuration and its newest checkpoint."""
-    from fcritic.run_config import config_of
-    from fcritic.runs import RunDirectory
+    from fcritic.runs.directory import RunDirectory
+    from fcritic.runs.run_config import config_of
 
     run = RunDirectory.open_existing(directory)
     config = config_of(run)
@@ -124,8 +124,8 @@ class ResumeOptions:
 
 def resume(args: list[str]) -> int:
     """`fcritic resume DIR`."""
-    from fcritic.run_config import config_of
-    from fcritic.runs import RunDirectory
+    from fcritic.runs.directory import RunDirectory
+    from fcritic.runs.run_config import config_of
 
     options = parse(ResumeOptions, args, "resume")
     config = config_of(RunDirectory.open_existing(options.directory))
@@ -151,7 +151,7 @@ class EvaluateOptions:
 
 def evaluate(args: list[str]) -> None:
     """`fcritic evaluate DIR`: mean actor, best actor and rollouts, kept apart."""
-    from fcritic import results
+    from fcritic.results import read as results
 
     options = parse(EvaluateOptions, args, "evaluate")
     outcome = evaluated(options.directory, options.episodes, options.best)
@@ -160,10 +160,10 @@ def evaluate(args: list[str]) -> None:
 
 def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, Any]:
     """The report on new episodes of a run's actors."""
-    from fcritic import results
     from fcritic.errors import require_at_least
-    from fcritic.evaluate import Evaluator
-    from fcritic.saving import load_policies
+    from fcritic.results import read as results
+    from fcritic.training.evaluate import Evaluator
+    from fcritic.training.saving import load_policies
 
     require_at_least(1, episodes=episodes)
     run, config, newest = newest_of(directory)
@@ -176,7 +176,7 @@ def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, An
 
 def describe(args: list[str]) -> None:
     """`fcritic describe`: what a recipe is on a task."""
-    from fcritic.describe import describe, describe_text
+    from fcritic.training.describe import describe, describe_text
 
     recipe = _recipe_in(args)
     default = DescribeOptions(TrainConfig.of(recipe))

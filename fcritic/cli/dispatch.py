@@ -7,7 +7,7 @@ import signal
 import sys
 
 from fcritic.errors import Diverged, EnvironmentFault, UsageError, did_you_mean
-from fcritic.garbage import search_put_off
+from fcritic.startup.garbage import search_put_off
 
 COMMANDS = {
     "train": "train an agent, or continue the run in --out",

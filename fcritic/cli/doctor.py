@@ -3,9 +3,9 @@
 import dataclasses
 import json
 
-from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
-from fcritic.doctor import Finding, examine
+from fcritic.startup.backend import prepare
+from fcritic.startup.doctor import Finding, examine
 
 
 @dataclasses.dataclass(frozen=True)

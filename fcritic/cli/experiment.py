@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError, did_you_mean, require_at_least
+from fcritic.startup.backend import prepare
 
 Name = tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]]
 

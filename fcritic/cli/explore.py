@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import tyro
 
-from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.cli.verdicts import judge, without_data
 from fcritic.errors import UsageError
 from fcritic.exploration.experiments import EXPERIMENTS, load
-from fcritic.stopping import Interrupted
+from fcritic.startup.backend import prepare
 from fcritic.theory.experiments.base import Experiment
+from fcritic.training.signals import Interrupted
 
 prepare()
 

@@ -26,8 +26,8 @@ class ExportOptions:
 
 def export(args: list[str]) -> None:
     """`fcritic export DIR --out DIR`."""
-    from fcritic.export import export, require_free
-    from fcritic.runs import RunDirectory
+    from fcritic.api.export import export, require_free
+    from fcritic.runs.directory import RunDirectory
 
     options = parse(ExportOptions, args, "export")
     run = RunDirectory.open_existing(options.directory)

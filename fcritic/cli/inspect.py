@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.errors import cannot_write, require_at_least
+from fcritic.startup.backend import prepare
 
 prepare()
 
@@ -39,10 +39,10 @@ class InspectOptions:
 
 def inspect(args: list[str]) -> None:
     """`fcritic inspect DIR`: run, ask, write one page."""
-    from fcritic.inspection.inspect import inspect as look
-    from fcritic.inspection.page import page
-    from fcritic.inspection.slices import places
-    from fcritic.trained import load
+    from fcritic.api.load import load
+    from fcritic.view.inspection.inspect import inspect as look
+    from fcritic.view.inspection.page import page
+    from fcritic.view.inspection.slices import places
 
     options = parse(InspectOptions, args, "inspect")
     require_at_least(1, episodes=options.episodes)

@@ -30,8 +30,9 @@ class PlotOptions:
 
 def plot(args: list[str]) -> None:
     """`fcritic plot DIR [DIR ...]`."""
-    from fcritic import plots, results
-    from fcritic.runs import RunDirectory
+    from fcritic.results import plots
+    from fcritic.results import read as results
+    from fcritic.runs.directory import RunDirectory
 
     options = parse(PlotOptions, args, "plot")
     if not options.directories:

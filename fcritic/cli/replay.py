@@ -38,8 +38,8 @@ def replay(args: list[str]) -> None:
     out = Path(options.out or Path(options.directory) / "replay.html")
     require_writable(out, (".html", ".htm"))
 
-    from fcritic.viewers.cast import Cast
-    from fcritic.viewers.replaying import MOST_ACTORS, write_replay
+    from fcritic.view.cast import Cast
+    from fcritic.view.replaying import MOST_ACTORS, write_replay
 
     cast = Cast(config, newest, options.seed, options.best)
     chosen = sorted(set(options.actor)) or list(range(min(cast.size, MOST_ACTORS)))

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import tyro
 
-from fcritic.backend import prepare
 from fcritic.cli.parsing import parse
 from fcritic.cli.verdicts import judge
+from fcritic.startup.backend import prepare
 from fcritic.theory.experiments import EXPERIMENTS, load
 
 prepare()

@@ -50,8 +50,8 @@ def video(args: list[str]) -> None:
     out = Path(options.out or Path(options.directory) / "video.mp4")
     require_writable(out, (".mp4",))
 
-    from fcritic.viewers.cast import Cast
-    from fcritic.viewers.film import Film, choose_drawing, find_encoder, shoot
+    from fcritic.view.cast import Cast
+    from fcritic.view.film import Film, choose_drawing, find_encoder, shoot
 
     find_encoder()
     can_draw = choose_drawing()  # before the task is built, which imports MuJoCo

@@ -11,8 +11,8 @@ import tyro
 
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError
-from fcritic.watch.server import WatchServer
-from fcritic.watch.watcher import Watcher
+from fcritic.view.watch.server import WatchServer
+from fcritic.view.watch.watcher import Watcher
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,12 +13,12 @@ import socket
 import time
 from typing import Any
 
-from fcritic.console import duration
 from fcritic.errors import UsageError
 from fcritic.experiments.catalog import EXPERIMENTS
 from fcritic.experiments.local import Budget, run_one
 from fcritic.experiments.progress import RunProgress
 from fcritic.experiments.spec import Run
+from fcritic.training.console import duration
 
 RETRIES = 5
 """How often a run is continued on another node before it counts as failed."""

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fcritic import results, statistics
 from fcritic.errors import UsageError
 from fcritic.experiments.curve_files import Curve, Stock
 from fcritic.experiments.spec import Experiment, Run
-from fcritic.runs import RunDirectory
+from fcritic.results import read as results
+from fcritic.results import statistics
+from fcritic.runs.directory import RunDirectory
 
 END = 0.1
 """A seed's end score is the mean of its evaluations in this last part of the frames: single ones are noisy."""

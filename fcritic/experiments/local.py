@@ -6,11 +6,11 @@ import subprocess
 import sys
 import time
 
-from fcritic.console import duration
 from fcritic.errors import UsageError
 from fcritic.experiments.progress import RunProgress
-from fcritic.runs import RunDirectory
-from fcritic.train import FREE_FIELDS
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.console import duration
+from fcritic.training.loop import FREE_FIELDS
 
 POLL = 0.2
 """Seconds between looks at a process."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from fcritic.experiments.spec import Experiment, Run
-from fcritic.runs import RunDirectory
+from fcritic.runs.directory import RunDirectory
 
 State = Literal["waiting", "begun", "finished"]
 

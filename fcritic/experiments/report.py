@@ -13,7 +13,7 @@ from fcritic.experiments.gather import Panel, gather
 from fcritic.experiments.page import page
 from fcritic.experiments.spec import Experiment
 from fcritic.experiments.verdicts import judge_all
-from fcritic.plots import panels_of_curves
+from fcritic.results.plots import panels_of_curves
 
 
 def write_report(experiment: Experiment, runs: Path, out: Path, add: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks import fused_blocks, policy_kernels
+from fcritic.kernels import fused_blocks, policy_kernels
 from fcritic.networks.initial import fresh_norm, normal, uniform
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 
-from fcritic.fingerprint import fingerprint
 from fcritic.reliability.small import RECIPES
+from fcritic.runs.fingerprint import fingerprint
 
 
 def check(count: int, say: Callable[[str], None], recipes: tuple[str, ...] = RECIPES) -> dict:

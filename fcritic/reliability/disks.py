@@ -9,14 +9,16 @@ import tempfile
 from typing import Any
 from unittest import mock
 
-from fcritic import disk, logs, replay_log
-from fcritic.checkpoints import Checkpoints
+from fcritic import disk
 from fcritic.config import TrainConfig
 from fcritic.errors import CannotWrite
-from fcritic.fingerprint import fingerprint
+from fcritic.logs import metrics as logs
 from fcritic.reliability.small import small_config, train_until
-from fcritic.runs import RunDirectory
-from fcritic.train import FREE_FIELDS, Training
+from fcritic.runs import replay_log
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.runs.snapshot import Checkpoints
+from fcritic.training.loop import FREE_FIELDS, Training
 
 FAULTS = {"full": errno.ENOSPC, "read-only": errno.EROFS, "broken": errno.EIO}
 

@@ -12,14 +12,15 @@ import time
 from typing import Any
 import warnings
 
-from fcritic import checkpoint, envs
-from fcritic.checkpoints import Checkpoints
+from fcritic import envs
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.reliability.hostile import corpus
 from fcritic.reliability.small import small_config, train_until
-from fcritic.runs import RunDirectory
-from fcritic.saving import learning_of, load_policies, restore_environments
+from fcritic.runs import checkpoint
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.snapshot import Checkpoints
+from fcritic.training.saving import learning_of, load_policies, restore_environments
 from fcritic.types import EnvSpec
 
 SLOW = 10.0

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 import struct
 
-from fcritic import checkpoint
+from fcritic.runs import checkpoint
 
 Attack = Callable[[Path], None]
 

@@ -9,9 +9,9 @@ import sys
 import tempfile
 import time
 
-from fcritic.fingerprint import fingerprint
-from fcritic.logs import read_rows
-from fcritic.runs import RunDirectory
+from fcritic.logs.metrics import read_rows
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
 
 SAVE_EVERY, FRAMES_PER_ITERATION = 80, 40
 SMALL = (

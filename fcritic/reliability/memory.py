@@ -9,8 +9,8 @@ import shutil
 import tempfile
 
 from fcritic.reliability.small import small_config, train_until
-from fcritic.runs import RunDirectory
-from fcritic.train import FREE_FIELDS, Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import FREE_FIELDS, Training
 
 
 def check(trainings: int, say: Callable[[str], None], iterations: int = 20_000) -> dict:

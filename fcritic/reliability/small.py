@@ -11,11 +11,11 @@ import sys
 
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.backend import prepare
 from fcritic.config import TrainConfig
 from fcritic.networks.actor_encoder import EncoderConfig
-from fcritic.runs import RunDirectory
-from fcritic.train import FREE_FIELDS, Training
+from fcritic.runs.directory import RunDirectory
+from fcritic.startup.backend import prepare
+from fcritic.training.loop import FREE_FIELDS, Training
 
 RECIPES = ("fac", "fac-shared", "sac", "sac+", "td3", "td3+")
 """The recipes of the figures."""

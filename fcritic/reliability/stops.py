@@ -6,8 +6,8 @@ import random
 import shutil
 import tempfile
 
-from fcritic.fingerprint import fingerprint
 from fcritic.reliability.small import RECIPES, small_config, train_until
+from fcritic.runs.fingerprint import fingerprint
 
 
 def check(count: int, say: Callable[[str], None], recipes: tuple[str, ...] = RECIPES) -> dict:

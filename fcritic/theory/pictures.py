@@ -1,4 +1,4 @@
-"""Pictures of the theory's experiments. Besides `fcritic.plots`, matplotlib is imported nowhere else."""
+"""Pictures of the theory's experiments. Besides `fcritic.results.plots`, matplotlib is imported nowhere else."""
 
 from collections.abc import Iterator
 import contextlib

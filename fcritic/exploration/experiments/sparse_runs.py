@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fcritic import results
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
-from fcritic.runs import RunDirectory
-from fcritic.train import train
+from fcritic.results import read as results
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import train
 
 SEEDS = 4
 REPORTED = ("diversity", "disagreement", "coverage")

@@ -1,0 +1,1 @@
+"""The package from Python: load, train, value and export agents."""

@@ -1,0 +1,237 @@
+"""A trained agent, loaded from its run: it acts, and its critics value any policy without running it."""
+
+from collections.abc import Callable
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+import numpy as np
+
+from fcritic import ensembles
+from fcritic.api import valuation
+from fcritic.api.valuation import Critics, Sight, critics_of
+from fcritic.config import TrainConfig
+from fcritic.envs import Task, Units, task_units
+from fcritic.errors import UsageError
+from fcritic.networks.policies import FunctionPolicy, Policy
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.run_config import config_of
+from fcritic.startup.backend import prepare
+from fcritic.training.replay import Normalizer
+from fcritic.training.saving import load_policies, load_state
+from fcritic.types import EnvSpec
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """By how much one policy is worth more than another, as each critic sees it."""
+
+    differences: Float[np.ndarray, "critics batch"]
+    """Q(a, s, a(s)) - Q(b, s, b(s)) at every state given."""
+
+    @property
+    def per_critic(self) -> Float[np.ndarray, " critics"]:
+        """The mean over states, critic by critic."""
+        return self.differences.mean(axis=1)
+
+    @property
+    def mean(self) -> float:
+        """The mean over critics and states."""
+        return float(self.differences.mean())
+
+    @property
+    def spread(self) -> float:
+        """Deviation between critics: a `mean` that is smaller than this says little."""
+        return float(self.per_critic.std())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainedAgent:
+    """The policies and critics of one seed. Observations and actions are the task's own, not the networks'.
+
+    An observation is one of the environment's, or flat; several have one more leading axis. Where a policy is
+    asked for, the number of an actor will do, or any policy: a pytree of arrays with `__call__` and `activations`
+    that maps *normalised* observations to actions in [-1, 1], as `policies` do.
+    """
+
+    policies: Any
+    """The actors, stacked along a leading axis."""
+    critics: Critics
+    """The online critics, stacked, with their priors; a shared encoder has no leading axis."""
+    normalizer: Normalizer
+    """What the policies see observations through; of no effect where `config.normalize` is off."""
+    critic_normalizer: Normalizer
+    """What the critics see them through: the same, but for policies of an earlier time (`load(best=True)`)."""
+    config: TrainConfig
+    spec: EnvSpec
+    units: Units
+    """Between the task's own units and the networks'."""
+    seed: int
+    """Its number."""
+    frame: int
+    """Frames that the training had taken."""
+    directory: Path
+    """Of the run."""
+    actor: int = 0
+    """Who acts where nobody is named."""
+
+    @property
+    def actors(self) -> int:
+        """How many policies there are."""
+        return ensembles.size(self.policies)
+
+    def policy(self, actor: int | None = None) -> Policy:
+        """One of the actors."""
+        actor = self.actor if actor is None else actor
+        if not 0 <= actor < self.actors:
+            raise UsageError(f"there is no actor {actor}; this agent has actors 0 to {self.actors - 1}")
+        return ensembles.member(self.policies, int(actor))
+
+    def act(self, obs: Any, actor: int | Policy | None = None) -> np.ndarray:
+        """The action of an actor, without noise, as the environment takes it; for several observations, several."""
+        batch, single = self._batch(obs)
+        normalizer = self.normalizer if self.config.normalize else None
+        found = np.asarray(valuation.actions(self._policy(actor), normalizer, batch))
+        scaled = self.units.actions.scale(found)
+        return scaled[0] if single else scaled
+
+    def value(self, policy: int | Policy, obs: Any, act: Any = None) -> Float[Array, " critics *batch"]:
+        """Q(pi, s, a) by each critic: the discounted rewards of `act`, then of following the policy.
+
+        Without `act` it is the policy's own action. Rewards are summed over an action's repeats and discounted
+        per action. Plain critics (sac, td3, fac-plain) do not see the policy: what they value after the action is
+        the agent's own policy, and sac's values hold its reward for entropy too.
+        """
+        batch, single = self._batch(obs)
+        acts = None if act is None else self._actions(act, len(batch))
+        found = valuation.values(self.critics, self._sight, self._policy(policy), batch, acts)
+        return found[:, 0] if single else found
+
+    def gradient(
+        self, policy: int | Policy, obs: Any, critic: int | None = None, second_term: float = 1.0
+    ) -> Policy:
+        """The slope of the mean over observations of Q(pi, s, pi(s)) in the policy, a tree shaped like it.
+
+        By the mean of the critics, or by the one named. It holds both terms: through the action, and, weighted by
+        `second_term`, through the critic's policy input.
+        """
+        count = self._critic_count
+        if critic is not None and not 0 <= critic < count:
+            raise UsageError(f"there is no critic {critic}; this agent has critics 0 to {count - 1}")
+        batch, _ = self._batch(obs)
+        return valuation.gradient(self.critics, self._sight, self._policy(policy), batch, critic, second_term)
+
+    def compare(self, policy_a: int | Policy, policy_b: int | Policy, obs: Any) -> Comparison:
+        """How much more policy a is worth than policy b at these observations, without running either."""
+        batch, _ = self._batch(obs)
+        each = [
+            valuation.values(self.critics, self._sight, self._policy(policy), batch)
+            for policy in (policy_a, policy_b)
+        ]
+        return Comparison(np.asarray(each[0]) - np.asarray(each[1]))
+
+    def adapt(self, layers: Callable[[Any, Array], tuple[Array, ...]], params: Any = None) -> FunctionPolicy:
+        """A policy in the task's own units, as `value`, `gradient` and `compare` take it.
+
+        ``layers(params, obs)`` gets a raw, flat observation and returns the hidden activations that the critics'
+        encoder shall see and, last, the task's action. The further a policy is from those of the training, the less
+        its value means.
+        """
+        low, high = (
+            jnp.asarray(bound, jnp.float32).ravel() for bound in (self.units.actions.low, self.units.actions.high)
+        )
+        normalizer = self.normalizer if self.config.normalize else None
+
+        def in_the_networks_units(params: Any, obs: Float[Array, " obs"]) -> tuple[Array, ...]:
+            *hidden, act = layers(params, obs if normalizer is None else normalizer.undo(obs))
+            scaled = (2 * jnp.ravel(act) - low - high) / jnp.where(high > low, high - low, 1.0)
+            return (*hidden, jnp.clip(scaled, -1.0, 1.0))
+
+        return FunctionPolicy(in_the_networks_units, params)
+
+    @property
+    def _sight(self) -> Sight:
+        if not self.config.normalize:
+            return Sight(None)
+        same = self.normalizer is self.critic_normalizer
+        return Sight(self.critic_normalizer, None if same else self.normalizer)
+
+    @property
+    def _critic_count(self) -> int:
+        return ensembles.size(getattr(self.critics, "head", self.critics))
+
+    def _policy(self, policy: int | Policy | None) -> Policy:
+        return self.policy(policy) if policy is None or isinstance(policy, int | np.integer) else policy
+
+    def _batch(self, obs: Any) -> tuple[Float[Array, "batch obs"], bool]:
+        """Observations, flat and with a leading axis, and whether it was but one."""
+        if isinstance(obs, dict) or (isinstance(obs, tuple) and self.units.obs_shape is None):
+            obs = self._flattened(obs)
+        shape, flat = np.shape(obs), (self.spec.obs_dim,)
+        known = (flat, self.units.obs_shape)
+        single = shape in known
+        if not single and shape[1:] not in known:
+            wanted = " or ".join(str(each) for each in dict.fromkeys(known) if each is not None)
+            raise UsageError(
+                f"an observation of {self.config.task} has shape {wanted}, or one more axis, not {shape}"
+            )
+        array = obs.astype(jnp.float32) if isinstance(obs, jax.Array) else np.asarray(obs, np.float32)
+        return array.reshape(1 if single else shape[0], *flat), single
+
+    def _flattened(self, observation: Any) -> np.ndarray:
+        try:
+            return self.units.flatten(observation)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise UsageError(f"this is no observation of {self.config.task}: {error}") from error
+
+    def _actions(self, act: Any, count: int) -> Float[np.ndarray, "batch act"]:
+        """The task's actions in [-1, 1], one for each observation."""
+        own = self.units.actions.low.shape
+        array = np.asarray(act, np.float64)
+        if array.shape not in (own, (count, *own)):
+            raise UsageError(
+                f"an action of {self.config.task} has shape {own}, here {count} of them, not {array.shape}"
+            )
+        return self.units.actions.unscale(np.broadcast_to(array, (count, *own)))
+
+
+def load(
+    directory: str | Path,
+    seed: int | None = None,
+    best: bool = False,
+    actor: int | None = None,
+    task: Task | None = None,
+) -> TrainedAgent:
+    """The agent of a run's newest whole checkpoint. Nothing in the run's folder is executed.
+
+    `seed` is the number of a seed, by default the run's first. With `best` the policies are those of that seed's
+    best evaluation so far; the critics are the newest in any case. `actor` is who acts, by default the first.
+    `task` takes the place of the recorded one, where that was a callable or has moved.
+    """
+    prepare()
+    run = RunDirectory.open_existing(directory)
+    config = config_of(run, task)
+    newest = run.latest_checkpoint()
+    if newest is None:
+        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    seed = config.seed if seed is None else seed
+    if seed not in config.seed_numbers:
+        first, last = config.seed_numbers[0], config.seed_numbers[-1]
+        raise UsageError(
+            f"{directory} has no seed {seed}; it has {first if first == last else f'{first} to {last}'}"
+        )
+    spec, units = task_units(config.task)
+    of_seed = lambda tree: ensembles.member(tree, config.seed_numbers.index(seed))
+    state = load_state(config, newest, spec)[0]
+    learned, seen = of_seed(state.agent), of_seed(state.normalizer)
+    policies, normalizer = config.agent.evaluation_policies(learned), seen
+    if best:
+        policies, normalizer = map(of_seed, load_policies(config, newest, best=True, spec=spec)[:2])
+    frame = int(newest.name.removeprefix("step-"))
+    networks = (policies, critics_of(learned), normalizer, seen)
+    agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path)
+    agent.policy(actor)  # refuses one that is not there
+    return dataclasses.replace(agent, actor=actor or 0)

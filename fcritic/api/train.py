@@ -1,0 +1,78 @@
+"""Training from a script or a notebook: one call, which also continues what an earlier one began."""
+
+import dataclasses
+from pathlib import Path
+import signal
+from typing import Any, get_type_hints
+import warnings
+
+from fcritic.api.load import TrainedAgent, load
+from fcritic.config import TrainConfig, fits
+from fcritic.envs.own import GIVEN, Task, name_of
+from fcritic.errors import UsageError, did_you_mean
+from fcritic.runs.trust import trust
+from fcritic.training.loop import train
+from fcritic.training.signals import Interrupted
+
+
+def configure(recipe: str | TrainConfig = "fac-small", task: Task | None = None, **options: Any) -> TrainConfig:
+    """The config of a recipe, or another config, with changes: the options of `fcritic train`, by their names.
+
+    Options of the encoder are given together: ``encoder={"probes": 64}``.
+    """
+    config = TrainConfig.of(recipe) if isinstance(recipe, str) else recipe
+    if task is not None:
+        options["task"] = name_of(task)
+    own = {name: options.pop(name) for name in list(options) if name in _settable(TrainConfig)}
+    agent = _changed(config.agent, options, _settable(TrainConfig))
+    return _changed(dataclasses.replace(config, agent=agent), own, set())
+
+
+def train_agent(
+    recipe: str | TrainConfig = "fac-small",
+    task: Task | None = None,
+    out: str | Path | None = None,
+    *,
+    quiet: bool = False,
+    **options: Any,
+) -> TrainedAgent:
+    """Trains in the directory `out`, or continues what is there, and returns the agent of the first seed.
+
+    Recipe, task and options are those of `configure`; without `out` the directory is runs/RECIPE-TASK-SEED. Ctrl-C
+    saves first: the same call then goes on. Works in threads, where nothing listens to signals.
+    """
+    config = configure(recipe, task, **options)
+    trust(config.task)
+    if config.task.startswith(GIVEN):
+        warnings.warn(
+            f"{config.task} has no name to import it by: to load or continue, give task= again", stacklevel=2
+        )
+    directory = Path(out) if out is not None else Path("runs") / config.run_name
+    try:
+        train(config, directory, f"fcritic.train_agent in Python on {config.task}", quiet)
+    except Interrupted as stop:
+        if stop.signal_number != signal.SIGINT:
+            raise
+        raise KeyboardInterrupt(f"stopped at frame {stop.frame:,} and saved; the same call continues") from None
+    return load(directory, task=config.task)
+
+
+def _settable(kind: type) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)} - {"agent", "recipe"}
+
+
+def _changed(options: Any, changes: dict[str, Any], others: set[str]) -> Any:
+    """A dataclass with some fields changed; `others` are names that exist elsewhere, for the advice alone."""
+    hints = get_type_hints(type(options))
+    checked = {}
+    for name, value in changes.items():
+        if name not in _settable(type(options)):
+            known = _settable(type(options)) | others
+            raise UsageError(f"unknown option {name}{did_you_mean(name, known) or '; see fcritic train --help'}")
+        present = getattr(options, name)
+        if isinstance(value, dict) and dataclasses.is_dataclass(present):
+            value = _changed(present, value, set())
+        elif not fits(value, hints[name]):
+            raise UsageError(f"{name} cannot be {value!r:.60}; it is {present!r:.60} by default")
+        checked[name] = tuple(value) if isinstance(value, list) else value
+    return dataclasses.replace(options, **checked)

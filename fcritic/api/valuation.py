@@ -1,0 +1,137 @@
+"""What critics say of any policy: values, and their gradient in the policy. For one seed, in raw observations."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from fcritic import ensembles
+from fcritic.agents import critic_ensemble
+from fcritic.agents.losses import encode_all, weigh_gradient
+from fcritic.networks.critics import BlindEncoder, FunctionalCritic, StateActionCritic
+from fcritic.networks.policies import Policy
+from fcritic.networks.priors import Prior
+from fcritic.training.replay import Normalizer
+
+
+class Primed(eqx.Module):
+    """Functional critics, each with the prior that is added to it."""
+
+    critics: FunctionalCritic
+    priors: Prior
+
+    @property
+    def encoder(self) -> Any:
+        """The critics' encoder."""
+        return self.critics.encoder
+
+    @property
+    def head(self) -> Any:
+        """The critics' heads."""
+        return self.critics.head
+
+
+Critics = FunctionalCritic | StateActionCritic | Primed
+
+
+def critics_of(state: Any) -> Critics:
+    """The online critics of one seed's agent, with their priors where they have some."""
+    critics, priors = state.critics.params, getattr(state, "priors", None)
+    return critics if priors is None else Primed(critics, priors)
+
+
+class Sight(eqx.Module):
+    """Through which normalisers critics and policies see."""
+
+    critics: Normalizer | None
+    """None where observations are not normalised."""
+    policies: Normalizer | None = None
+    """None where it is the critics'."""
+
+    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
+        """What the critics see of raw observations."""
+        return obs if self.critics is None else self.critics(obs)
+
+    def view(self, policy: Policy) -> Policy:
+        """A policy as the critics can ask it: a function of what they see."""
+        return policy if self.policies is None else Rescaled(policy, self)
+
+
+class Rescaled(eqx.Module):
+    """A policy that learned under one normaliser, for critics that see through another."""
+
+    policy: Policy
+    sight: Sight
+
+    def _own(self, obs: Float[Array, " obs"]) -> Float[Array, " obs"]:
+        return self.sight.policies(self.sight.critics.undo(obs))
+
+    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
+        """The action at what the critics see."""
+        return self.policy(self._own(obs))
+
+    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
+        """The policy's own."""
+        return self.policy.activations(self._own(obs))
+
+
+@eqx.filter_jit
+def actions(
+    policy: Policy, normalizer: Normalizer | None, obs: Float[Array, "batch obs"]
+) -> Float[Array, "batch act"]:
+    """The actions of a policy, in [-1, 1], at raw observations."""
+    return vmap(policy)(obs if normalizer is None else normalizer(obs))
+
+
+@eqx.filter_jit
+def values(
+    critics: Critics,
+    sight: Sight,
+    policy: Policy,
+    obs: Float[Array, "batch obs"],
+    act: Float[Array, "batch act"] | None = None,
+    second_term: float = 1.0,
+) -> Float[Array, "critics batch"]:
+    """Q_i(pi, s_b, a_b) of every critic, at the policy's own actions where none are given.
+
+    `second_term` weighs the gradient through the policy input, as in `fcritic.agents.losses.actor_loss`. Plain
+    critics do not see the policy: theirs is the value of its action, then of what they were trained on.
+    """
+    seen, policy = sight(obs), sight.view(policy)
+    act = vmap(policy)(seen) if act is None else act
+    if isinstance(critics, StateActionCritic):
+        return critic_ensemble.values(critics, seen, act)
+    codes = _codes(critics, weigh_gradient(policy, second_term))
+    found = vmap(lambda head, code: vmap(lambda o, a: head(code, o, a))(seen, act))(critics.head, codes)
+    return (
+        found + vmap(lambda prior: prior.over(seen, act))(critics.priors) if isinstance(critics, Primed) else found
+    )
+
+
+@eqx.filter_jit
+def gradient(
+    critics: Critics,
+    sight: Sight,
+    policy: Policy,
+    obs: Float[Array, "batch obs"],
+    critic: int | None,
+    second_term: float,
+) -> Any:
+    """The slope in the policy of the mean over states of Q(pi, s, pi(s)), by one critic or by the mean of all."""
+
+    def objective(policy: Policy) -> Float[Array, ""]:
+        means = values(critics, sight, policy, obs, None, second_term).mean(axis=1)
+        return means.mean() if critic is None else means[critic]
+
+    return eqx.filter_grad(objective)(policy)
+
+
+def _codes(critics: FunctionalCritic | Primed, policy: Policy) -> Float[Array, "critics code"]:
+    """The code of one policy by every critic."""
+    if isinstance(critics.encoder, BlindEncoder):
+        return jnp.zeros((ensembles.size(critics.head), 0))
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], policy)
+    return encode_all(FunctionalCritic(critics.encoder, critics.head), one, critics.encoder.config.shared)[:, 0]

@@ -1,0 +1,1 @@
+"""Pallas kernels and memory layouts for GPUs."""

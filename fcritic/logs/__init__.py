@@ -1,0 +1,1 @@
+"""Where metrics go: JSON lines, TensorBoard, trackers."""

@@ -1,0 +1,54 @@
+"""Metrics for experiment trackers, Weights & Biases and Trackio: each is imported only when it is asked for."""
+
+import importlib
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from fcritic.errors import CannotWrite, UsageError
+from fcritic.logs.metrics import numbers
+
+PROJECT = "fcritic"
+
+
+def require_tracker(name: str) -> None:
+    """Refuses a tracker that is not installed; `files` needs none."""
+    if name != "files" and importlib.util.find_spec(name) is None:
+        raise UsageError(f"--log {name} needs a package that is not installed: pip install {name}, or --log files")
+
+
+class TrackerLog:
+    """A sink that hands rows to a tracker, under the names ``seed-3/kind/name``, with the frame as their step.
+
+    Every process of a run is a run of its own there. Weights & Biases writes into the run's directory and sends
+    nothing, unless WANDB_MODE says so; Trackio keeps its files where it always does.
+    """
+
+    def __init__(self, name: str, directory: Path, config: dict[str, Any]):
+        self._name = name
+        told = {"project": PROJECT, "name": directory.resolve().name, "config": config}
+        told["group"] = f"{config['recipe']} on {config['task']}"
+        if name == "wandb":
+            told |= {"dir": str(directory), "mode": os.environ.get("WANDB_MODE", "offline")}
+        self._run = self._call(lambda: importlib.import_module(name).init(**told))
+
+    def write(self, rows: list[dict]) -> None:
+        """One call for all rows of a frame."""
+        frames: dict[int, dict[str, float]] = {}
+        for row in rows:
+            values = frames.setdefault(int(row["env_steps"]), {})
+            values |= {f"seed-{row['seed']}/{row['kind']}/{name}": value for name, value in numbers(row)}
+        for frame, values in frames.items():
+            self._call(lambda values=values, frame=frame: self._run.log(values, step=frame))
+
+    def close(self) -> None:
+        """Tells the tracker that this was all."""
+        self._call(self._run.finish)
+
+    def _call(self, act: Any) -> Any:
+        """Whatever goes wrong in there, it is a view of the metrics that cannot be written, and no more."""
+        try:
+            return act()
+        except Exception as error:
+            raise CannotWrite(f"{self._name} failed: {type(error).__name__}: {error!s:.200}") from error

@@ -1,0 +1,1 @@
+"""Results from metrics: reading, statistics and plots."""

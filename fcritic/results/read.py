@@ -1,0 +1,194 @@
+"""Runs as numbers: curves, summaries, reports. Reads metrics only, never agents."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcritic.errors import UsageError
+from fcritic.logs.metrics import FIRST_REWARD, read_rows
+from fcritic.runs.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from fcritic.config import TrainConfig
+    from fcritic.training.evaluate import Evaluation
+
+ROLLOUT_EPISODES = 10
+"""The rollout return is the mean over this many last episodes of training."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """What a run measured over its frames, seed by seed: (frames, values) per seed."""
+
+    name: str
+    task: str
+    mean_actor: dict[int, tuple[list[int], list[float]]]
+    best_actor: dict[int, tuple[list[int], list[float]]]
+    rollout: dict[int, tuple[list[int], list[float]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Behaviour:
+    """What the agents of a run did, seed by seed."""
+
+    name: str
+    task: str
+    measures: dict[str, dict[int, tuple[list[int], list[float]]]]
+    """(frames, values) per seed, by the name of the measure; one that an agent does not have is empty."""
+    first_reward: dict[int, int | None]
+    """The frame of each seed's first reward; None where it has seen none."""
+    frames: int
+    """The last frame that was told of."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists."""
+        return dataclasses.asdict(self)
+
+
+MEASURES = ("diversity", "disagreement", "coverage", "saturation")
+"""What rows of behaviour hold of each seed."""
+
+
+def curves(run: RunDirectory) -> Curves:
+    """The curves of a run, from its metrics."""
+    series = {"mean_actor": {}, "best_actor": {}, "rollout": {}}
+
+    def take(row: dict) -> None:
+        if row["kind"] == "evaluation":
+            _append(series["mean_actor"], row, "mean_actor")
+            _append(series["best_actor"], row, "best_actor")
+        elif row["kind"] == "episode":
+            _append(series["rollout"], row, "return")
+
+    _for_each_row(run, take)
+    return Curves(*_name_and_task(run), **series)
+
+
+def behaviour(run: RunDirectory) -> Behaviour:
+    """What the agents of a run did, from its metrics."""
+    measures: dict[str, dict] = {name: {} for name in MEASURES}
+    rewarded: dict[int, int | None] = {}
+    frames = [0]
+
+    def take(row: dict) -> None:
+        seed, frame = int(row["seed"]), int(row["env_steps"])
+        frames.append(frame)
+        rewarded.setdefault(seed, None)
+        if row["kind"] == FIRST_REWARD:
+            rewarded[seed] = frame
+        elif row["kind"] == "behaviour":
+            for name in row.keys() & measures.keys():
+                _append(measures[name], row, name)
+
+    _for_each_row(run, take)
+    return Behaviour(*_name_and_task(run), measures, rewarded, max(frames))
+
+
+def _for_each_row(run: RunDirectory, take: Callable[[dict], None]) -> None:
+    if not run.metrics_path.is_file():
+        raise UsageError(f"{run.path} has no metrics yet; train it first")
+    for number, row in enumerate(read_rows(run.metrics_path), start=1):
+        try:
+            take(row)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{run.metrics_path} line {number} was edited; repair or remove it") from error
+
+
+def _name_and_task(run: RunDirectory) -> tuple[str, str]:
+    recipe, task = (str(run.config.get(name, "unknown")) for name in ("recipe", "task"))
+    return f"{recipe} ({run.path.name})", task
+
+
+def _append(series: dict[int, tuple[list, list]], row: dict, name: str) -> None:
+    seed, frame, value = int(row["seed"]), int(row["env_steps"]), float(row[name])
+    frames, values = series.setdefault(seed, ([], []))
+    frames.append(frame)
+    values.append(value)
+
+
+def rollout_returns(run: RunDirectory) -> dict[int, float]:
+    """The training return of each seed: the mean of its last episodes, exploration included."""
+    return {seed: float(np.mean(values[-ROLLOUT_EPISODES:])) for seed, (_, values) in curves(run).rollout.items()}
+
+
+def summary(run: RunDirectory) -> dict[str, Any]:
+    """The outcome of a training, from its metrics: last evaluation and last rollouts of every seed."""
+    found, rollouts = curves(run), rollout_returns(run)
+    seeds = [
+        {
+            "seed": seed,
+            "env_steps": frames[-1],
+            "mean_actor": values[-1],
+            "best_actor": found.best_actor[seed][1][-1],
+            "rollout": rollouts.get(seed),
+        }
+        for seed, (frames, values) in found.mean_actor.items()
+    ]
+    return {"directory": str(run.path), "task": found.task, "recipe": run.config["recipe"]} | _over(seeds)
+
+
+def evaluation_report(
+    run: RunDirectory, config: "TrainConfig", facts: dict[str, Any], evaluations: "list[Evaluation]"
+) -> dict[str, Any]:
+    """The outcome of `fcritic evaluate`: new episodes of every actor, beside the last rollouts of training."""
+    rollouts = rollout_returns(run)
+    seeds = [
+        {"seed": seed} | evaluation.to_json() | {"rollout": rollouts.get(seed)}
+        for seed, evaluation in zip(config.seed_numbers, evaluations, strict=True)
+    ]
+    for seed, frame in zip(seeds, facts.get("best", {}).get("frame", ()), strict=False):
+        seed["best_frame"] = frame
+    head = {"task": config.task, "recipe": config.recipe, "env_steps": facts["env_steps"]}
+    return head | {"episodes_per_actor": evaluations[0].returns.shape[1]} | _over(seeds)
+
+
+def _over(seeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over seeds, then the seeds themselves."""
+    means = {}
+    for name in ("mean_actor", "best_actor", "rollout"):
+        values = [seed[name] for seed in seeds if seed[name] is not None]
+        means[name] = float(np.mean(values)) if values else None
+    return means | {"seeds": seeds}
+
+
+def summary_text(outcome: dict[str, Any]) -> str:
+    """A summary or an evaluation for a person."""
+    number = lambda value: "-" if value is None else f"{value:.1f}"
+    head = f"{outcome['recipe']} on {outcome['task']}"
+    line = " · ".join(
+        [
+            f"mean actor {number(outcome['mean_actor'])}",
+            f"best actor {number(outcome['best_actor'])}",
+            f"rollout {number(outcome['rollout'])}",
+        ]
+    )
+    seeds = [
+        f"  seed {seed['seed']}: mean actor {number(seed['mean_actor'])}, best actor {number(seed['best_actor'])}, "
+        f"rollout {number(seed['rollout'])}"
+        for seed in outcome["seeds"]
+    ]
+    return "\n".join([f"{head}: {line}", *(seeds if len(seeds) > 1 else [])])
+
+
+def evaluation_text(outcome: dict[str, Any]) -> str:
+    """An evaluation for a person, with every actor."""
+    actors = [
+        f"  seed {seed['seed']} actors{_of_frame(seed)}: {', '.join(f'{value:.0f}' for value in seed['actors'])}"
+        for seed in outcome["seeds"]
+    ]
+    notes = [
+        f"at frame {outcome['env_steps']:,}, {outcome['episodes_per_actor']} episodes per actor",
+        f"mean actor: over all actors; best actor: the highest of them, picked on these same episodes; "
+        f"rollout: the last {ROLLOUT_EPISODES} training episodes",
+    ]
+    return "\n".join([summary_text(outcome), *actors, *notes])
+
+
+def _of_frame(seed: dict[str, Any]) -> str:
+    return f" of frame {seed['best_frame']:,}, its best" if "best_frame" in seed else ""

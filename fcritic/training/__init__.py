@@ -1,0 +1,1 @@
+"""Training: the loop, what runs on the device, the replay, evaluation, and what is reported."""

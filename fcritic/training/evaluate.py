@@ -1,0 +1,115 @@
+"""Evaluation: every actor, on environments that training never saw, without exploration."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+from jax import vmap
+from jaxtyping import Array, Float
+import numpy as np
+
+from fcritic import envs
+from fcritic.config import TrainConfig
+from fcritic.envs.base import EPISODE_LIMIT
+from fcritic.errors import UsageError
+from fcritic.training.replay import Normalizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns of one seed's actors."""
+
+    returns: Float[np.ndarray, "actors episodes"]
+
+    @property
+    def actors(self) -> Float[np.ndarray, " actors"]:
+        """The mean return of each actor."""
+        return self.returns.mean(axis=1)
+
+    @property
+    def mean_actor(self) -> float:
+        """What an actor drawn at random reaches: the headline figure."""
+        return float(self.actors.mean())
+
+    @property
+    def best_actor(self) -> float:
+        """The highest of the actors' means. With few episodes it flatters: it picks among noisy numbers."""
+        return float(self.actors.max())
+
+    @property
+    def spread(self) -> float:
+        """Deviation between actors."""
+        return float(self.actors.std())
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers under the names that logs and reports use."""
+        return {
+            "mean_actor": self.mean_actor,
+            "best_actor": self.best_actor,
+            "best_actor_index": int(self.actors.argmax()),
+            "actor_spread": self.spread,
+            "actors": self.actors.tolist(),
+            "episodes_per_actor": self.returns.shape[1],
+        }
+
+
+class Evaluator:
+    """Environments for evaluation, kept between evaluations because building them takes long."""
+
+    def __init__(self, config: TrainConfig, episodes: int):
+        self._config, self._episodes = config, episodes
+        self._vector: envs.VectorEnv | None = None
+
+    def evaluate(self, policies: Any, normalizer: Normalizer, salt: str) -> list[Evaluation]:
+        """Runs every actor of every seed side by side, one episode after the other.
+
+        `policies` have leading axes (seeds, actors). Another `salt` means other start states; the same salt
+        gives the same numbers again, whatever was evaluated before.
+        """
+        returns = [self._episode(policies, normalizer, f"evaluation {salt} {i}") for i in range(self._episodes)]
+        return [Evaluation(np.stack(seed_returns, axis=1)) for seed_returns in zip(*returns, strict=True)]
+
+    def _episode(self, policies: Any, normalizer: Normalizer, salt: str) -> Float[np.ndarray, "seeds actors"]:
+        """One episode of every actor."""
+        vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt)
+        returns = np.full(vector.shape, np.nan)
+        while np.isnan(returns).any():
+            if vector.steps == EPISODE_LIMIT:
+                raise UsageError(
+                    f"the episodes of {self._config.task} do not end within {EPISODE_LIMIT:,} actions; "
+                    "give the task a time limit (max_episode_steps in Gymnasium)"
+                )
+            actions = _actions(policies, normalizer, vector.obs, self._config.normalize)
+            for episode in vector.step(np.asarray(actions))[1]:
+                place = (episode.seed_index, episode.env_index)
+                if np.isnan(returns[place]):  # later episodes of the short-lived do not count
+                    returns[place] = episode.total_reward
+        return returns
+
+    def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
+        config = self._config
+        if self._vector is None:
+            self._vector = envs.make_vector(config.task, envs=actors, salt=salt, **config.env_options)
+        else:
+            self._vector.restart(envs.copy_seeds(config.seed_numbers, actors, salt))
+        return self._vector
+
+    def take_faults(self) -> list[envs.Fault]:
+        """The faults that were skipped since the last call."""
+        return [] if self._vector is None else self._vector.take_faults()
+
+    def close(self) -> None:
+        """Closes the environments."""
+        if self._vector is not None:
+            self._vector.close()
+
+
+@partial(jax.jit, static_argnums=3)
+def _actions(
+    policies: Any, normalizer: Normalizer, obs: Float[Array, "seeds actors obs"], normalize: bool
+) -> Float[Array, "seeds actors act"]:
+    def one_seed(policies: Any, normalizer: Normalizer, obs: Float[Array, "actors obs"]) -> Array:
+        return vmap(lambda policy, seen: policy(seen))(policies, normalizer(obs) if normalize else obs)
+
+    return vmap(one_seed)(policies, normalizer, obs)

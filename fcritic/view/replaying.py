@@ -1,0 +1,103 @@
+"""A run's episodes, played and made into a page."""
+
+from pathlib import Path
+from typing import Any
+
+from fcritic import envs
+from fcritic.agents.sac import SAC
+from fcritic.disk import replace_file
+from fcritic.errors import cannot_write
+from fcritic.view.cast import Cast
+from fcritic.view.episode import LIMIT, Episode, record
+from fcritic.view.page import accuracy, episode_data, honesty, moving_bodies, page
+from fcritic.view.scene import radius_of, scene_of, tracked_body
+from fcritic.view.values import Values
+
+MOST_ACTORS = 10
+"""Actors that a page shows where none are named."""
+
+
+def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path) -> dict[str, Any]:
+    """Plays one episode of each actor, all from the same start, writes the page and tells what is in it."""
+    scene, episodes = play_all(cast, actors, episode_seed)
+    values = [cast.values(index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
+    data = page_data(cast, actors, episode_seed, scene, episodes, values)
+    text = page(f"{cast.config.task}: {cast.config.recipe}", data).encode()
+    try:
+        replace_file(out, text)
+    except OSError as error:
+        raise cannot_write("the page", out, error) from error
+    outcome = {name: data[name] for name in data if name not in ("scene", "episodes")}
+    gamma = cast.config.agent.discount
+    told = [
+        {name: shown[name] for name in ("actor", "return", "steps", "end")}
+        | {"critic": honesty(episode, value, gamma)}
+        for shown, episode, value in zip(data["episodes"], episodes, values, strict=True)
+    ]
+    return {"page": str(out), "bytes": len(text), "geometry": scene is not None} | outcome | {"actors": told}
+
+
+def play_all(cast: Cast, actors: list[int], seed: int) -> tuple[dict[str, Any] | None, list[Episode]]:
+    """How the task looks, and one episode of each actor."""
+    config = cast.config
+    env = envs.make(config.task, seed=seed, action_repeat=config.action_repeat)
+    try:
+        episodes = [record(env, cast.actor(index), seed, config.env_timeout) for index in actors]
+        if episodes[0].poses is None:
+            return None, episodes
+        env.reseed(seed)
+        env.reset()  # a task may draw sizes, places and colours at a reset: these are the episodes' own
+        model, data = env.simulation()
+        moving = moving_bodies(episodes)
+        scene = scene_of(model) | {"moving": moving, "still": episodes[0].poses[0].tolist()}
+        return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes
+    finally:
+        env.close()
+
+
+def page_data(
+    cast: Cast,
+    actors: list[int],
+    episode_seed: int,
+    scene: dict[str, Any] | None,
+    episodes: list[Episode],
+    values: list[Values | None],
+) -> dict[str, Any]:
+    """All that the page is told."""
+    config, moving = cast.config, scene["moving"] if scene else []
+    shown = [
+        {"actor": index} | episode_data(episode, value, config.agent.discount, moving)
+        for index, episode, value in zip(actors, episodes, values, strict=True)
+    ]
+    return {
+        "task": config.task,
+        "recipe": config.recipe,
+        "seed": cast.seed,
+        "frame": cast.frame,
+        "best": cast.best,
+        "episode_seed": episode_seed,
+        "discount": config.agent.discount,
+        "action_repeat": config.action_repeat,
+        "error": accuracy(shown) if scene else None,
+        "notes": _notes(cast, scene, episodes),
+        "scene": scene,
+        "episodes": shown,
+    }
+
+
+def _notes(cast: Cast, scene: dict[str, Any] | None, episodes: list[Episode]) -> list[str]:
+    """What a reader must know to see it right."""
+    notes = []
+    if scene is None:
+        notes.append(f"{cast.config.task} is not made with MuJoCo: the page has its traces, but nothing in 3D.")
+    elif scene["coarser"]:
+        notes.append("Meshes were made coarser to keep this page small.")
+    if scene is not None and scene["skinned"]:
+        notes.append("The model has a skin, which is not drawn; its shapes for collisions are.")
+    if cast.best:
+        notes.append("The critics of the best actors are not kept, so their values are not shown.")
+    elif isinstance(cast.config.agent, SAC):
+        notes.append("The critics of SAC also count entropy, which the measured return does not.")
+    if not all(episode.over for episode in episodes):
+        notes.append(f"Episodes that did not end were cut after {LIMIT:,} actions.")
+    return notes

@@ -1,0 +1,136 @@
+"""What a MuJoCo model looks like, as plain numbers: shapes, colours, and the body that each is fixed to."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcritic.view import meshes
+
+if TYPE_CHECKING:
+    import mujoco
+
+KINDS = ("plane", "hfield", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "mesh")
+"""The shapes in MuJoCo's order; the last, a signed distance field, has a mesh too."""
+
+GROUPS = 3
+"""MuJoCo shows groups 0 to 2 of geoms and sites; the others are for collisions (3, by custom) and sensors."""
+
+SMALL, ENOUGH = 0.03, 0.25
+"""A body below that share of its world is shown with this share of the world around it."""
+
+NEAR = 5
+"""Other things that move belong to the picture if they begin so many times the tracked body's reach away."""
+
+UNSET = (0.5, 0.5, 0.5, 1.0)
+"""The colour of what has none; its material's colour then holds."""
+
+
+def scene_of(model: "mujoco.MjModel") -> dict[str, Any]:
+    """All that is visible of a model; poses of bodies are not part of it."""
+    surfaces: dict[tuple[str, int], int] = {}
+    shapes = [_geom(model, index, surfaces) for index in range(model.ngeom) if _shown(model, "geom", index)]
+    shapes += [_site(model, index) for index in range(model.nsite) if _shown(model, "site", index)]
+    load: dict[str, Callable] = {"hfield": meshes.height_field_of, "mesh": meshes.mesh_of}
+    packed, coarser = meshes.pack_all([load[kind](model, index) for kind, index in surfaces])
+    return {"shapes": shapes, "meshes": packed, "coarser": coarser, "skinned": model.nskin > 0}
+
+
+def tracked_body(model: "mujoco.MjModel", data: "mujoco.MjData") -> int:
+    """The body that a camera should follow: of those that stand in the world and can move, the largest."""
+    return max(_movable(model), key=lambda body: _reach(model, data, body, [body]), default=0)
+
+
+def radius_of(model: "mujoco.MjModel", data: "mujoco.MjData", body: int) -> float:
+    """How far a picture must reach around the tracked body to hold it, and what else moves near it."""
+    own, centre = _reach(model, data, body, [body]), data.subtree_com[body]
+    apart = lambda other: np.linalg.norm(data.subtree_com[other] - centre)
+    reach = _reach(model, data, body, [each for each in _movable(model) if apart(each) < NEAR * own])
+    world = float(model.stat.extent)
+    return reach if reach > SMALL * world else ENOUGH * world
+
+
+def _movable(model: "mujoco.MjModel") -> set[int]:
+    """The bodies that stand in the world and move, or have parts that do."""
+    return {int(model.body_rootid[body]) for body in range(model.nbody) if model.body_dofnum[body]}
+
+
+def _reach(model: "mujoco.MjModel", data: "mujoco.MjData", centre: int, roots: list[int]) -> float:
+    """How far the visible parts of some bodies and all that hangs on them are from one's centre of mass."""
+    parts = [i for i in range(model.ngeom) if model.body_rootid[model.geom_bodyid[i]] in roots]
+    parts = [i for i in parts if _shown(model, "geom", i) and KINDS[model.geom_type[i]] != "plane"]
+    apart = np.linalg.norm(data.geom_xpos[parts] - data.subtree_com[centre], axis=1)
+    return float(max(apart + model.geom_rbound[parts], default=0.0))
+
+
+def _shown(model: "mujoco.MjModel", what: str, index: int) -> bool:
+    group = getattr(model, f"{what}_group")[index]
+    # A skin is not drawn here: what it would cover, the shapes for collisions, are.
+    groups = GROUPS + 1 if model.nskin and what == "geom" else GROUPS
+    return bool(group < groups and _colour(model, what, index)[3] > 0)
+
+
+def _geom(model: "mujoco.MjModel", index: int, surfaces: dict[tuple[str, int], int]) -> dict[str, Any]:
+    shape = _shape(model, "geom", index)
+    if shape["kind"] in ("mesh", "hfield"):
+        surface = (shape["kind"], int(model.geom_dataid[index]))
+        shape |= {"kind": "mesh", "mesh": surfaces.setdefault(surface, len(surfaces))}
+    if shape["kind"] == "plane":
+        shape |= {"checker": _checker(model, index)}
+    return shape
+
+
+def _site(model: "mujoco.MjModel", index: int) -> dict[str, Any]:
+    return _shape(model, "site", index)
+
+
+def _shape(model: "mujoco.MjModel", what: str, index: int) -> dict[str, Any]:
+    field = lambda name: getattr(model, f"{what}_{name}")[index]
+    return {
+        "kind": KINDS[field("type")],
+        "body": int(field("bodyid")),
+        "size": field("size").tolist(),
+        "position": field("pos").tolist(),
+        "rotation": field("quat").tolist(),
+        "colour": [round(float(part), 4) for part in _colour(model, what, index)],
+    }
+
+
+def _colour(model: "mujoco.MjModel", what: str, index: int) -> np.ndarray:
+    """Its own colour, or where it has none its material's, times the mean of the material's texture."""
+    own, material = (getattr(model, f"{what}_{name}")[index] for name in ("rgba", "matid"))
+    if material < 0:
+        return np.array(own, float)
+    colour = np.array(own if tuple(own) != UNSET else model.mat_rgba[material], float)
+    pixels = _texture(model, material)
+    if pixels is not None:
+        colour[:3] *= pixels.reshape(-1, pixels.shape[-1])[:, :3].mean(axis=0)
+    return colour
+
+
+def _texture(model: "mujoco.MjModel", material: int) -> np.ndarray | None:
+    """The picture of a material as (rows, columns, channels) in [0, 1], or None where it has no colours."""
+    import mujoco
+
+    texture = model.mat_texid[material, mujoco.mjtTextureRole.mjTEXROLE_RGB]
+    channels = model.tex_nchannel[texture] if texture >= 0 else 0
+    if channels < 3:
+        return None
+    rows, columns, begin = model.tex_height[texture], model.tex_width[texture], model.tex_adr[texture]
+    return model.tex_data[begin : begin + rows * columns * channels].reshape(rows, columns, channels) / 255.0
+
+
+def _checker(model: "mujoco.MjModel", index: int) -> dict[str, Any]:
+    """Two colours and the sides of a square: those of its texture if that is a checkerboard, else made up."""
+    colour, material = _colour(model, "geom", index)[:3], model.geom_matid[index]
+    pixels = _texture(model, material) if material >= 0 else None
+    if pixels is None or pixels.shape[0] != pixels.shape[1]:
+        return {"colours": [colour.tolist(), np.minimum(colour * 1.15, 1.0).tolist()], "side": [1.0, 1.0]}
+    quarter = pixels.shape[0] // 4
+    own = np.array(model.geom_rgba[index])
+    tint = (own if tuple(own) != UNSET else model.mat_rgba[material])[:3]
+    two = [(pixels[quarter, column, :3] * tint).tolist() for column in (quarter, 3 * quarter)]
+    repeat, half = model.mat_texrepeat[material], model.geom_size[index, :2]
+    uniform = model.mat_texuniform[material] or not half.all()
+    side = (1.0 if uniform else half) / repeat
+    return {"colours": two, "side": [float(each) for each in side]}
