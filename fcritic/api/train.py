@@ -7,10 +7,10 @@ from typing import Any, get_type_hints
 import warnings
 
 from fcritic.api.load import TrainedAgent, load
+from fcritic.api.trust import trust_task
 from fcritic.config import TrainConfig, fits
 from fcritic.envs.own import GIVEN, Task, name_of
 from fcritic.errors import UsageError, did_you_mean
-from fcritic.runs.trust import trust
 from fcritic.training.loop import train
 from fcritic.training.signals import Interrupted
 
@@ -42,7 +42,7 @@ def train_agent(
     saves first: the same call then goes on. Works in threads, where nothing listens to signals.
     """
     config = configure(recipe, task, **options)
-    trust(config.task)
+    trust_task(config.task)
     if config.task.startswith(GIVEN):
         warnings.warn(
             f"{config.task} has no name to import it by: to load or continue, give task= again", stacklevel=2

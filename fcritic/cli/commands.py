@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import tyro
 
 from fcritic.agents.recipes import RECIPES
+from fcritic.api.trust import trust_task
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
-from fcritic.runs.trust import trust
 from fcritic.startup.backend import prepare, wake_device
 
 prepare()
@@ -43,7 +43,7 @@ def train(args: list[str]) -> int:
     default = TrainOptions(TrainConfig.of(recipe))
     options = parse(TrainOptions, args, "train", default)
     config = options.config
-    trust(config.task)
+    trust_task(config.task)
     out = options.out or f"runs/{config.run_name}"
     return _train(config, out, f"fcritic train {shlex.join(args)}", options.quiet, options.json)
 
@@ -97,8 +97,8 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
 
 def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Path]":
     """A run to look at, its configuration and its newest checkpoint."""
+    from fcritic.api.trust import config_of
     from fcritic.runs.directory import RunDirectory
-    from fcritic.runs.run_config import config_of
 
     run = RunDirectory.open_existing(directory)
     config = config_of(run)
@@ -124,8 +124,8 @@ class ResumeOptions:
 
 def resume(args: list[str]) -> int:
     """`fcritic resume DIR`."""
+    from fcritic.api.trust import config_of
     from fcritic.runs.directory import RunDirectory
-    from fcritic.runs.run_config import config_of
 
     options = parse(ResumeOptions, args, "resume")
     config = config_of(RunDirectory.open_existing(options.directory))
