@@ -1,5 +1,6 @@
 """What each command does: parse its options, call the library, print for a person or a program."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,6 +15,7 @@ import tyro
 from fcritic.agents.recipes import RECIPES
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
+from fcritic.disk import Place
 from fcritic.errors import Diverged, EnvironmentFault, UsageError
 from fcritic.runs.trust import trust
 from fcritic.startup.backend import prepare, wake_device
@@ -83,8 +85,10 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
         print(f"stopped at frame {stop.frame:,}; continue with: {again}", file=sys.stderr)
         return 128 + stop.signal_number
     except (EnvironmentFault, Diverged) as fault:
-        kept = RunDirectory(out).latest_checkpoint()
-        raise type(fault)(f"{fault}; {kept} is kept" if kept else str(fault)) from fault
+        with contextlib.suppress(UsageError):  # the fault comes first
+            if kept := RunDirectory(out).latest_checkpoint():
+                fault = type(fault)(f"{fault}; {kept} is kept")
+        raise fault
     summary = results.summary(run)
     text = results.summary_text(summary)
     if as_json:
@@ -95,17 +99,14 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     return 0
 
 
-def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Path]":
+def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Place]":
     """A run to look at, its configuration and its newest checkpoint."""
     from fcritic.runs.directory import RunDirectory
     from fcritic.runs.run_config import config_of
 
     run = RunDirectory.open_existing(directory)
     config = config_of(run)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
-    return run, config, newest
+    return run, config, run.require_checkpoint()
 
 
 @dataclasses.dataclass(frozen=True)
