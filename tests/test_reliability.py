@@ -86,10 +86,10 @@ def test_the_newest_checkpoint_is_damaged(tmp_path, capsys):
     train_until(config, tmp_path / "run", 50)
     run = RunDirectory(tmp_path / "run")
     newest = run.latest_checkpoint()
-    (newest / "agent.safetensors").write_bytes(b"garbage")
+    (newest.path / "agent.safetensors").write_bytes(b"garbage")
     train(config, tmp_path / "run", quiet=True)
     assert "continuing from step-000000001600" in capsys.readouterr().err
-    assert (run.checkpoints / f"damaged-{newest.name}").is_dir()
+    assert (run.checkpoints / f"damaged-{newest.name}").is_folder()
     assert fingerprint(tmp_path / "run") == fingerprint(whole.path)
 
 
@@ -97,7 +97,7 @@ def test_a_run_without_a_sound_checkpoint_is_not_begun_again(tmp_path):
     config = small_config("td3")
     train_until(config, tmp_path / "run", 30)
     run = RunDirectory(tmp_path / "run")
-    (run.latest_checkpoint() / "manifest.json").write_text("{")
+    (run.latest_checkpoint() / "manifest.json").path.write_text("{")
     before = run.metrics_path.read_bytes()
     with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used"):
         train_until(config, tmp_path / "run", 40)

@@ -14,7 +14,7 @@ from fcritic.config import TrainConfig
 from fcritic.errors import CannotWrite
 from fcritic.logs import metrics as logs
 from fcritic.reliability.small import small_config, train_until
-from fcritic.runs import replay_log
+from fcritic.runs import directory, replay_log
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
 from fcritic.runs.snapshot import Checkpoints
@@ -37,10 +37,10 @@ class FailingDisk:
             raise OSError(self._number, os.strerror(self._number))
         return real(*arguments, **options)
 
-    def _open(self, real: Callable, path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        if set(mode) & set("wxa+"):
-            return self(real, path, mode, *arguments, **options)
-        return real(path, mode, *arguments, **options)
+    def _open(self, real: Callable, path: Any, flags: int, *arguments: Any, **options: Any) -> Any:
+        if flags & (os.O_WRONLY | os.O_RDWR) and "dir_fd" in options:  # one of ours
+            return self(real, path, flags, *arguments, **options)
+        return real(path, flags, *arguments, **options)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -50,9 +50,9 @@ class FailingDisk:
         with contextlib.ExitStack() as stack:
             for name in ("fsync", "rename", "replace", "mkdir"):
                 stack.enter_context(mock.patch.object(os, name, stand_in(getattr(os, name))))
-            for module in (disk, logs, replay_log):
+            for module in (disk, directory, logs, replay_log):
                 stack.enter_context(mock.patch.object(module, "write_all", stand_in(disk.write_all)))
-            stack.enter_context(mock.patch.object(Path, "open", opener(Path.open)))
+            stack.enter_context(mock.patch.object(os, "open", opener(os.open)))
             yield
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,6 +13,7 @@ import numpy as np
 
 from fcritic import randomness
 from fcritic.config import TrainConfig
+from fcritic.disk import Place
 from fcritic.envs import EnvState, VectorEnv, task_spec
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
@@ -110,7 +110,7 @@ def restore_environments(vector: VectorEnv, state: EnvState) -> int:
 
 
 def load_policies(
-    config: TrainConfig, directory: Path, best: bool = False, spec: EnvSpec | None = None
+    config: TrainConfig, directory: Place, best: bool = False, spec: EnvSpec | None = None
 ) -> tuple[Any, Normalizer, dict[str, Any]]:
     """The evaluation policies (seeds, actors, ...) of a checkpoint, its normaliser and its facts.
 
@@ -128,7 +128,7 @@ def load_policies(
 
 
 def load_state(
-    config: TrainConfig, directory: Path, spec: EnvSpec | None = None
+    config: TrainConfig, directory: Place, spec: EnvSpec | None = None
 ) -> tuple[TrainState, dict[str, Any]]:
     """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
     like = without_replay(_shapes_of(config, spec))
