@@ -11,11 +11,11 @@ RUN := runs/first
 
 install: $(VENV)/installed
 
+# dm_control by itself: from Python 3.13 on there are no wheels of labmaze, on which it depends without need.
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 14) else f"fcritic needs Python 3.11 to 3.14, this is {v[0]}.{v[1]}; set PYTHON=python3.13")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	# From Python 3.13 on pip cannot install a dependency of dm_control (labmaze), which the suite does not use.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps dm_control
 	@touch $@
 
