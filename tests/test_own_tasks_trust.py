@@ -62,4 +62,4 @@ def test_a_run_cannot_have_anything_called_that_is_installed(tmp_path):
         fcritic.runs.trust.trust(task)
     assert (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text() == "pytest:main\n"
     assert config_of(run).task == "pytest:main"
-    assert config_of(replaced(run, "fcritic.reliability.sick:Walk-v0"))  # Gymnasium's form is imported, not called
+    assert config_of(replaced(run, "benchmarks.attacks.sick:Walk-v0"))  # Gymnasium's form is imported, not called

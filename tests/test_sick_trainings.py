@@ -6,11 +6,11 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from benchmarks.attacks import environments
+from benchmarks.attacks.small import small_config
 from fcritic import envs
 from fcritic.errors import Diverged
 from fcritic.logs.metrics import read_rows
-from fcritic.reliability import environments
-from fcritic.reliability.small import small_config
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import FREE_FIELDS, Training, train
 
