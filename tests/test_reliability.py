@@ -11,13 +11,14 @@ import time
 
 import pytest
 
-from benchmarks.attacks import command_lines, disks, forgeries, kills
+from benchmarks.attacks import command_lines, disks, forgeries
 from benchmarks.attacks.small import small_config, train_until
 from fcritic.config import TrainConfig
 from fcritic.errors import CheckpointError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
+from fcritic.startup import kills
 from fcritic.training.loop import FREE_FIELDS, Training, train
 
 silent = lambda line: None
