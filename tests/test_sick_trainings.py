@@ -7,11 +7,11 @@ import equinox as eqx
 import numpy as np
 import pytest
 
+from benchmarks.attacks import environments
+from benchmarks.attacks.small import small_config
 from fcritic import envs
 from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.metrics import read_rows
-from fcritic.reliability import environments
-from fcritic.reliability.small import small_config
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.snapshot import Checkpoints
