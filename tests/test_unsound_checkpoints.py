@@ -9,10 +9,10 @@ import shutil
 import numpy as np
 import pytest
 
+from benchmarks.attacks.small import small_config, train_until
 from fcritic.cli.dispatch import run as command
 from fcritic.envs import task_spec
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.reliability.small import small_config, train_until
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.snapshot import Checkpoints

@@ -4,10 +4,10 @@
     PYTHONPATH=$PWD python -m tests.golden.make --check trainings  # some parts: trainings:sac checks one entry
     PYTHONPATH=$PWD python -m tests.golden.make --write contract   # accept a change that a commit explains
 
-Each part runs in a process of its own with the XLA flags that a user has, on the CPU. Bits depend on the versions of
-packages and on the CPU, texts of programs on the versions only; elsewhere these parts are skipped. This module reaches
-into the package in few places, all under "Doors", so that a move of modules is an edit there. Lines in parentheses are
-remarks, no differences: arrays renamed, operations in another order.
+Each part runs in a process of its own with the XLA flags that a user has, on the CPU. Bits depend on the versions
+of packages and on the CPU, texts of programs on the versions only; elsewhere these parts are skipped. This module
+reaches into the package in few places, all under "Doors", so that a move of modules is an edit there. Lines in
+parentheses are remarks, no differences: arrays renamed, operations in another order.
 """
 
 import argparse
