@@ -100,7 +100,7 @@ def test_the_first_reward_is_told_once_at_the_frame_of_the_replay(trained):
     told = {row["seed"]: row for row in read_rows(run.metrics_path) if row["kind"] == "first_reward"}
     found = results.behaviour(run)
     log = replay_log_of(run, config, task_spec(config.task))
-    record = json.loads((run.latest_checkpoint() / "manifest.json").read_text())["facts"]["replay"]
+    record = (run.latest_checkpoint() / "manifest.json").read_json()["facts"]["replay"]
     rewards = log.read(parse_pieces(record["pieces"]), 0)[..., 0, 3 + 1]  # (steps, seeds)
     for index, seed in enumerate(config.seed_numbers):
         hits = np.flatnonzero(rewards[:, index] > 0.5)

@@ -69,9 +69,8 @@ def test_a_report_shows_its_verdicts(tmp_path):
     assert "td3 is better than sac, cheetah-run, 4 environments: <strong>holds</strong> (22 against 12" in text
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
-def test_claims_are_about_methods_that_their_experiment_runs(experiment):
-    for claim in experiment.claims:
-        assert any(
-            {claim.better, claim.worse} <= {run.method for run in runs} for runs in experiment.panels.values()
-        )
+def test_claims_are_about_methods_that_their_experiment_runs():
+    for experiment in EXPERIMENTS.values():
+        methods = [{run.method for run in runs} for runs in experiment.panels.values()]
+        for claim in experiment.claims:
+            assert any({claim.better, claim.worse} <= each for each in methods), (experiment.name, claim)

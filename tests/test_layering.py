@@ -167,6 +167,7 @@ def test_no_module_imports_itself_through_others():
         ),
         ("ray", {"fcritic.experiments.cluster"}),
         ("torch", set()),
+        ("benchmarks", set()),
         ("pickle", set()),
         ("cloudpickle", set()),
         ("hydra", set()),

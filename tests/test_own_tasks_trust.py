@@ -77,9 +77,9 @@ def test_a_run_cannot_have_anything_called_that_is_installed(tmp_path):
     assert re.fullmatch(rf"sha256:[0-9a-f]{{64}} {re.escape(pytest.__file__)}:main\n", ledger.read_text())
     assert config_of(run).task == "pytest:main"
     with pytest.raises(UsageError, match="wants to run"):  # Gymnasium's form imports the module
-        config_of(replaced(run, "fcritic.reliability.sick:Walk-v0"))
-    trust_task("fcritic.reliability.sick:Walk-v0")
-    assert config_of(run).task == "fcritic.reliability.sick:Walk-v0"
+        config_of(replaced(run, "benchmarks.attacks.sick:Walk-v0"))
+    trust_task("benchmarks.attacks.sick:Walk-v0")
+    assert config_of(run).task == "benchmarks.attacks.sick:Walk-v0"
 
 
 def test_a_list_of_an_earlier_version_counts_no_longer(code, tmp_path):

@@ -48,8 +48,8 @@ def test_numbers_and_states_are_those_of_one_process(task, repeat, processes, ma
 
 def test_those_that_cannot_tell_their_state_and_restarts(make):
     local, spread = (
-        make("fcritic.reliability.sick:Forgetful-v0"),
-        make("fcritic.reliability.sick:Forgetful-v0", processes=2),
+        make("benchmarks.attacks.sick:Forgetful-v0"),
+        make("benchmarks.attacks.sick:Forgetful-v0", processes=2),
     )
     play(local, actions(3))
     state = local.state()
@@ -58,7 +58,7 @@ def test_those_that_cannot_tell_their_state_and_restarts(make):
     assert_same_elsewhere(play(local, actions(5)), play(spread, actions(5)), sick=())
     for vector in (local, spread):
         vector.restart(envs.copy_seeds([5, 6], 2, "again"))
-    built = make("fcritic.reliability.sick:Forgetful-v0", seeds=(5, 6), salt="again")
+    built = make("benchmarks.attacks.sick:Forgetful-v0", seeds=(5, 6), salt="again")
     expected = play(built, actions(8))
     assert_same_elsewhere(expected, play(local, actions(8)), sick=())
     assert_same_elsewhere(expected, play(spread, actions(8)), sick=())
@@ -75,7 +75,7 @@ def test_workers_are_light_and_printing_harms_nothing(make, plan, capfd):
 
 
 def test_what_cannot_be_built_is_refused_in_one_line(make, monkeypatch):
-    gymnasium.register("OnlyHere-v0", "fcritic.reliability.sick:Walk")
+    gymnasium.register("OnlyHere-v0", "benchmarks.attacks.sick:Walk")
     for task, says in [("CartPole-v1", "Discrete"), ("OnlyHere-v0", "unknown task.*module:Name-v0")]:
         with pytest.raises(UsageError, match=says) as caught:
             make(task, processes=2)

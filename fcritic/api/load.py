@@ -214,9 +214,7 @@ def load(
     prepare()
     run = RunDirectory.open_existing(directory)
     config = config_of(run, task)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    newest = run.require_checkpoint()
     seed = config.seed if seed is None else seed
     if seed not in config.seed_numbers:
         first, last = config.seed_numbers[0], config.seed_numbers[-1]

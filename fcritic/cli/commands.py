@@ -15,7 +15,7 @@ from fcritic.agents.recipes import RECIPES
 from fcritic.api.trust import trust_task
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
-from fcritic.errors import Diverged, EnvironmentFault, UsageError
+from fcritic.disk import Place
 from fcritic.startup.backend import prepare, wake_device
 
 prepare()
@@ -71,7 +71,6 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     prepare(config.deterministic)
     wake_device()  # before what follows, which takes most of a second to import
     from fcritic.results import read as results
-    from fcritic.runs.directory import RunDirectory
     from fcritic.training.loop import train
     from fcritic.training.signals import Interrupted
 
@@ -82,9 +81,6 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
         again = f"{program} resume {shlex.quote(out)}"
         print(f"stopped at frame {stop.frame:,}; continue with: {again}", file=sys.stderr)
         return 128 + stop.signal_number
-    except (EnvironmentFault, Diverged) as fault:
-        kept = RunDirectory(out).latest_checkpoint()
-        raise type(fault)(f"{fault}; {kept} is kept" if kept else str(fault)) from fault
     summary = results.summary(run)
     text = results.summary_text(summary)
     if as_json:
@@ -95,17 +91,14 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
     return 0
 
 
-def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Path]":
+def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Place]":
     """A run to look at, its configuration and its newest checkpoint."""
     from fcritic.api.trust import config_of
     from fcritic.runs.directory import RunDirectory
 
     run = RunDirectory.open_existing(directory)
     config = config_of(run)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
-    return run, config, newest
+    return run, config, run.require_checkpoint()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from fcritic.errors import Diverged, EnvironmentFault, UsageError, did_you_mean
+from fcritic.errors import Diverged, EnvironmentFault, UsageError, did_you_mean, one_line
 from fcritic.startup.garbage import search_put_off
 
 COMMANDS = {
@@ -75,8 +75,7 @@ def run(args: list[str]) -> int:
 
 
 def _complain(error: object, code: int) -> int:
-    line = " ".join(str(error).split())  # a name on the command line may hold a line break
-    print(f"fcritic: {line if len(line) <= LONGEST else f'{line[:LONGEST]} ...'}", file=sys.stderr)
+    print(f"fcritic: {one_line(str(error), LONGEST)}", file=sys.stderr)  # a name may hold a line break
     return code
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fcritic.envs import own
 from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.code import Code, require_name
-from fcritic.envs.dmc import DMCEnv, dmc_tasks
+from fcritic.envs.dmc import INSTALL, DMCEnv, dmc_tasks, has_suite
 from fcritic.envs.finite import FiniteEnv, finite_tasks, is_finite_task
 from fcritic.envs.gym import GymEnv, code_of_registered, gym_tasks
 from fcritic.envs.gym_vector import GymVectorGroup
@@ -74,9 +74,12 @@ def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
         return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat)
     if ":" in task or task in gym_tasks():
         return GymEnv(task, seed=seed, action_repeat=action_repeat)
+    absent = (
+        "" if has_suite() or _looks_like_gym(task) else f"; to install the DeepMind Control Suite run {INSTALL}"
+    )
     hint = did_you_mean(task, [*dmc_tasks(), *probe_tasks(), *finite_tasks(), TrapEnv.name, *gym_tasks()])
     hint = hint or "; known are names like cheetah-run, probe-delay, deepsea-10, Pendulum-v1"
-    raise UsageError(f"unknown task '{task}'{hint}")
+    raise UsageError(f"unknown task '{task}'{absent}{hint}")
 
 
 def code_of(task: str) -> Code | None:

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 from importlib.resources import files
-import json
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,7 @@ def gather(experiment: Experiment, folder: Path, stock: Stock | None = None) -> 
 def read_method(run: Run, folder: Path) -> Method | None:
     """The curves of a run up to the last frame of the experiment, or nothing before its first evaluation."""
     directory = RunDirectory(folder / run.name)
-    if not directory.metrics_path.is_file():
+    if directory.metrics.status() is None:
         return None
     curves = results.curves(directory).mean_actor.values()
     return _method(run, [dict(zip(*curve, strict=True)) for curve in curves], _versions(directory))
@@ -151,8 +150,8 @@ def _method(run: Run, grids: list[Curve], versions: dict[str, Any]) -> Method | 
 
 def _versions(directory: RunDirectory) -> dict[str, Any]:
     try:
-        return json.loads((directory.path / "versions.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return directory.versions()
+    except UsageError:
         return {}
 
 

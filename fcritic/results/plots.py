@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ matplotlib.use("Agg")  # no display is ever needed
 from matplotlib import pyplot as plt
 import numpy as np
 
+from fcritic.disk import Place
 from fcritic.errors import UsageError, cannot_write
 from fcritic.experiments.appearance import line_of, short_frames
 from fcritic.results.read import Behaviour, Curves
@@ -32,14 +34,14 @@ LABELS = {
 """What the vertical axis of each picture of behaviour shows."""
 
 
-def learning_curves(runs: list[Curves], out: Path) -> None:
+def learning_curves(runs: list[Curves], out: Path | Place) -> None:
     """Evaluation return against frames: one thin line per seed, one strong line for their mean."""
     with _picture(out, {run.task for run in runs}, "episode return") as axes:
         for index, run in enumerate(runs):
             _draw(axes, run, f"C{index}")
 
 
-def behaviour_curves(runs: list[Behaviour], what: str, out: Path) -> None:
+def behaviour_curves(runs: list[Behaviour], what: str, out: Path | Place) -> None:
     """One measure of what the agents do against frames; of first rewards, the share of seeds that had one."""
     with _picture(out, {run.task for run in runs}, LABELS[what]) as axes:
         for index, run in enumerate(runs):
@@ -50,9 +52,9 @@ def behaviour_curves(runs: list[Behaviour], what: str, out: Path) -> None:
 
 
 @contextlib.contextmanager
-def _picture(out: Path, tasks: set[str], label: str) -> Iterator[plt.Axes]:
+def _picture(out: Path | Place, tasks: set[str], label: str) -> Iterator[plt.Axes]:
     """Axes over frames in a picture that is written to `out` at the end."""
-    if out.suffix.lower() not in FORMATS:
+    if Path(str(out)).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     try:
@@ -91,12 +93,14 @@ def _draw_first_rewards(axes: plt.Axes, run: Behaviour, colour: str) -> None:
     axes.set_ylim(-0.03, 1.05)
 
 
-def _save(figure: plt.Figure, out: Path) -> None:
+def _save(figure: plt.Figure, out: Path | Place) -> None:
+    place, picture = Place.of(out), io.BytesIO()
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, dpi=150)
+        figure.savefig(picture, dpi=150, format=place.path.suffix[1:].lower())
+        place.parent.make()
+        place.replace(picture.getvalue())
     except OSError as error:
-        raise cannot_write("the picture", out, error) from error
+        raise cannot_write("the picture", place.path, error) from error
     finally:
         plt.close(figure)
 

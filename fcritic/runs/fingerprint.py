@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 
 from fcritic.api.trust import config_of
+from fcritic.disk import hash_of
 from fcritic.envs import task_spec
-from fcritic.errors import UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.replay_log import parse_pieces
@@ -16,18 +16,15 @@ def fingerprint(path: str | Path) -> dict[str, str | int]:
     """Hashes of the newest checkpoint's parts, of the replay and of the metrics, and the frame they belong to."""
     run = RunDirectory.open_existing(path)
     config = config_of(run)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{path} has no checkpoint yet; continue it with fcritic resume")
-    manifest = checkpoint.verify(newest)
+    manifest = checkpoint.verify(run.require_checkpoint())
     facts = manifest["facts"]
     record = replay_record(facts, config.replay)
     rows = replay_log_of(run, config, task_spec(config.task)).read(parse_pieces(record["pieces"]), record["oldest"])
-    with run.metrics_path.open("rb") as file:
-        metrics = file.read(facts["log_position"])
+    with run.metrics.reading() as file:
+        metrics = hash_of(file, facts["log_position"])
     return {
         "frame": facts["env_steps"],
         **{group: entry["sha256"] for group, entry in sorted(manifest["groups"].items())},
         "replay": hashlib.sha256(rows).hexdigest(),
-        "metrics": hashlib.sha256(metrics).hexdigest(),
+        "metrics": metrics.hexdigest(),
     }

@@ -2,3 +2,4 @@
 
 CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
 METRICS, JOURNAL = "metrics.jsonl", "journal.jsonl"
+CHECKPOINTS, REPLAY, TENSORBOARD = "checkpoints", "replay", "tensorboard"

@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping
 import contextlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fcritic.config import TrainConfig
+from fcritic.disk import Place
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.replay_log import Piece, ReplayLog, parse_pieces
-from fcritic.runs.retention import newest_first, prune, set_aside
+from fcritic.runs.retention import in_words, newest_first, none_usable, prune, set_aside
 from fcritic.runs.trees import unflatten
 from fcritic.training.best import Best
+from fcritic.training.health import require_sound
 from fcritic.training.learning import Learning
 from fcritic.training.replay import width_of
 from fcritic.training.saving import (
@@ -33,7 +34,7 @@ from fcritic.types import EnvSpec
 class Found(NamedTuple):
     """A checkpoint that is whole."""
 
-    path: Path
+    path: Place
     snapshot: Snapshot
     pieces: list[Piece]
     """Of the replay's files."""
@@ -45,7 +46,7 @@ class Checkpoints:
     def __init__(self, run: RunDirectory, config: TrainConfig, learning: Learning):
         self._run, self._config, self._learning = run, config, learning
         self._rows = replay_log_of(run, config, learning.spec)
-        self.newest: Path | None = None
+        self.newest: Place | None = None
 
     def save(self, snapshot: Snapshot, frame: int) -> None:
         """Writes a checkpoint from which training continues exactly; on failure all is as it was."""
@@ -63,7 +64,7 @@ class Checkpoints:
         checkpoint.save(path, pack(snapshot), facts)
         self.newest = path
         kept = prune(self._run.checkpoints, self._config.keep)
-        self._rows.forget(min(replay_record(manifest["facts"], capacity)["oldest"] for manifest in kept))
+        self._rows.forget([piece for manifest in kept for piece in _pieces_of(manifest["facts"], capacity)])
 
     def restore(self) -> tuple[Snapshot | None, list[str]]:
         """The newest checkpoint that is whole, to go on from, and what is wrong with those that were passed over.
@@ -76,21 +77,22 @@ class Checkpoints:
         set_aside(faults)
         self.newest = found.path
         self._rows.resume(found.pieces)  # cuts off what came after this checkpoint
-        return found.snapshot, [f"{error}; continuing from {found.path.name}" for error in faults.values()]
+        told = [f"{in_words(faults.values())}; continuing from {found.path.name}"] if faults else []
+        return found.snapshot, told
 
-    def load(self) -> tuple[Found | None, dict[Path, CheckpointError]]:
+    def load(self) -> tuple[Found | None, dict[Place, CheckpointError]]:
         """As `restore`, but changes nothing."""
-        faults: dict[Path, CheckpointError] = {}
+        faults: dict[Place, CheckpointError] = {}
         for path in newest_first(self._run.checkpoints):
             try:
                 return self._load(path), faults
             except CheckpointError as error:
                 faults[path] = error
-        for error in faults.values():  # the newest first
-            raise CheckpointError(f"no checkpoint in {self._run.checkpoints} can be used; the newest: {error}")
+        if faults:
+            raise none_usable(self._run.checkpoints, faults.values())
         return None, {}
 
-    def _load(self, path: Path) -> Found:
+    def _load(self, path: Place) -> Found:
         seeds = self._config.seed_numbers
         empty = jax.eval_shape(self._learning.start, seeds)
         like = {"agent": without_replay(empty), "best": Best.like(self._config.agent, empty)}
@@ -106,8 +108,17 @@ class Checkpoints:
         ring[:, np.arange(record["oldest"], record["written"]) % self._config.replay] = np.moveaxis(rows, 0, 1)
         state = unpack_state(state, groups["agent"], ring, record["written"])
         memory, pending = unpack_rollout(self._learning, state, groups["rollout"])
+        require_sound(groups, rows, record["written"], progress.iteration, self._config, self._learning.spec)
         best = unflatten(jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), like["best"]), groups["best"])
         return Found(path, Snapshot(state, memory, pending, groups["environments"], best, progress), pieces)
+
+
+def _pieces_of(facts: Mapping[str, Any], capacity: int) -> list[Piece]:
+    """The pieces of the replay that a checkpoint needs; none where it says nothing that could be used."""
+    try:
+        return parse_pieces(replay_record(facts, capacity)["pieces"])
+    except CheckpointError:
+        return []
 
 
 def require_trainable(config: TrainConfig, run: RunDirectory) -> None:

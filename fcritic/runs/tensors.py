@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save
 
-from fcritic.disk import NotPlain, read_exactly, require_memory
+from fcritic.disk import read_exactly, require_memory
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -83,7 +83,7 @@ def _read_header(file: IO[bytes], size: int) -> tuple[dict[str, Described], int]
     read_exactly(file, memoryview(prefix))
     length = int.from_bytes(prefix, "little")
     if length > min(HEADER_LIMIT, size - 8):
-        raise NotPlain("its header is longer than the file or than any of ours")
+        raise ValueError("its header is longer than the file or than any of ours")
     text = bytearray(length)
     read_exactly(file, memoryview(text))
     try:

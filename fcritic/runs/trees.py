@@ -1,6 +1,7 @@
 """Pytrees as named arrays, which is what files hold, and back."""
 
 from collections.abc import Mapping
+import math
 from typing import Any
 
 import jax
@@ -43,6 +44,14 @@ def verify_match(like: Any, arrays: Mapping[str, Any]) -> None:
     extra = sorted(set(arrays) - {name for name, _ in leaves})
     if extra:
         raise CheckpointError(f"the checkpoint has an array {extra[0]!r:.60} that this configuration does not use")
+
+
+def size_of(like: Any) -> int:
+    """The bytes that the arrays of a tree take in a file."""
+    shapes = [
+        jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(like)
+    ]
+    return sum(math.prod(shape.shape) * shape.dtype.itemsize for shape in shapes)
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:

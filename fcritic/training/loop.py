@@ -8,9 +8,10 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.config import TrainConfig
-from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
+from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.trackers import require_tracker
 from fcritic.runs.directory import RunDirectory
+from fcritic.runs.layout import CONFIG
 from fcritic.runs.snapshot import Checkpoints, require_trainable
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.startup.garbage import search_put_off
@@ -52,8 +53,9 @@ def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool =
     require_tracker(config.log)
     require_trainable(config, RunDirectory(out))
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
+    known = (RunDirectory(out).path / CONFIG).exists()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
-        Training(config, run, quiet).run()
+        Training(config, run, quiet, known).run()
     return run
 
 
@@ -61,7 +63,7 @@ class Training:
     """One training in progress: the device's state, the environments, the logs."""
 
     @search_put_off()
-    def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False):
+    def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False, known: bool = False):
         self.config, self.directory = config, run
         self.console = TrainingConsole(config, 0, quiet)
         self.vector = self._environments()
@@ -75,6 +77,8 @@ class Training:
             self.reporter = Reporter(config, run, self.console)
             for fault in faults:
                 self.reporter.warn(fault)
+            if known and snapshot is None:
+                self._say_from_the_beginning()
             restarted = self._adopt(snapshot)
             first = max(self.progress.iteration, config.warmup_iterations)
             self.ahead = Ahead(self.learning, self.flat, first, config.iterations)
@@ -106,16 +110,47 @@ class Training:
         try:
             with self.stop, self.console, self.reporter.journal:
                 self.announcer.begin()
-                while not self._finished():
-                    try:
-                        self.advance(self.config.iterations - self.progress.iteration)
-                    except (EnvironmentFault, Diverged) as fault:
-                        self._roll_back(fault)
-                self.save()
+                try:
+                    self._run_to_the_end()
+                except (CannotWrite, CheckpointError):
+                    raise
+                except (EnvironmentFault, Diverged, UsageError) as fault:
+                    raise type(fault)(f"{fault}; {self._salvaged(fault)}") from fault
         finally:
             self.close()
         if self.stop:
             raise Interrupted(self.stop.number, self.frame)
+
+    def _run_to_the_end(self) -> None:
+        while not self._finished():
+            try:
+                self.advance(self.config.iterations - self.progress.iteration)
+            except (EnvironmentFault, Diverged) as fault:
+                self._roll_back(fault)
+        self.save()
+
+    def _salvaged(self, fault: Exception) -> str:
+        """Saves what a fault has left sane, and returns the words for what is kept."""
+        lost = ""
+        if self.progress.iteration and not isinstance(fault, Diverged):
+            try:
+                self.save(episodes=False)  # those of a broken environment cannot be continued
+                return f"all up to frame {self.frame:,} is saved, a resume goes on from there with new episodes"
+            except (CannotWrite, Diverged) as error:
+                lost = f" ({error})"
+        kept = self.directory.latest_checkpoint()
+        return f"{kept} is kept{lost}" if kept else f"there is no checkpoint{lost}: a resume begins at frame 0"
+
+    def _say_from_the_beginning(self) -> None:
+        """A known run without a checkpoint: says that it begins at frame 0, and why."""
+        path, every = self.directory.path, f"--save-every {self.config.save_every:,}"
+        if self.directory.metrics_path.stat().st_size:
+            self.reporter.warn(
+                f"{path} has no checkpoint: its last process ended before the first one ({every}), so what it did "
+                "is lost; beginning at frame 0"
+            )
+        else:
+            self.console.say(f"note: {path} has no checkpoint yet ({every}); beginning at frame 0")
 
     def _finished(self) -> bool:
         return bool(self.stop) or self.progress.iteration >= self.config.iterations
@@ -140,6 +175,7 @@ class Training:
         elif self.pending is not None:
             self.ahead.wait_to_learn(iteration)
             self.flat = self.learning.learn(self.warmup.stored(self.flat), self.pending, iteration)
+        self.pending = None  # it is the device's: should the next step fail, it is not stored twice
         self.pending, episodes = self.vector.step(sane_actions(actions, self.config, self.frame))
         self.progress.iteration += 1
         self.reporter.rewards(self.frame, self.pending.reward)
@@ -195,11 +231,15 @@ class Training:
         self.reporter.behaviour(self.frame, behaviour(self.learning, self.state, self.frame))
         self.reporter.faults(self.frame, self.evaluator.take_faults())
 
-    def save(self) -> None:
-        """Writes a checkpoint from which training continues exactly; never one of a sick training."""
+    def save(self, episodes: bool = True) -> None:
+        """Writes a checkpoint from which training continues exactly; never one of a sick training.
+
+        Without `episodes` the environments are left out: all of them then begin a new episode.
+        """
         require_sane_parameters(self.state, self.config, self.frame)
         self.progress.log_position = self.reporter.log.position()
-        parts = (self.state, self.memory, self.pending, self.vector.state(), self.best, self.progress)
+        environments = self.vector.state(episodes)
+        parts = (self.state, self.memory, self.pending, environments, self.best, self.progress)
         self.checkpoints.save(Snapshot(*parts), self.frame)
         self._retries = 0
 

@@ -21,11 +21,11 @@ class Reporter:
 
     def __init__(self, config: TrainConfig, run: RunDirectory, console: TrainingConsole):
         self._config, self._run, self.console = config, run, console
-        self.log = JSONLog(run.metrics_path)
-        self.journal = Journal(run.journal_path)
-        self._views: dict[str, Sink] = {"TensorBoard": TensorBoardLog(run.path / "tensorboard")}
+        self.log = JSONLog(run.metrics)
+        self.journal = Journal(run.journal)
+        self._views: dict[str, Sink] = {"TensorBoard": TensorBoardLog(run.tensorboard)}
         if config.log != "files":
-            self._views[config.log] = TrackerLog(config.log, run.path, config.to_json())
+            self._views[config.log] = TrackerLog(config.log, run.place, config.to_json())
         self._warned = ""
         self._unrewarded = set(range(config.seeds))  # by index
 
@@ -37,7 +37,7 @@ class Reporter:
         self.journal.begin(frame or 0)
         if "TensorBoard" in self._views:
             self._views["TensorBoard"].close()
-            self._views["TensorBoard"] = TensorBoardLog(self._run.path / "tensorboard", frame)
+            self._views["TensorBoard"] = TensorBoardLog(self._run.tensorboard, frame)
 
     def episodes(self, frame: int, episodes: list[Episode]) -> None:
         """One row for each episode that has ended."""

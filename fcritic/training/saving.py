@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,11 +13,13 @@ import numpy as np
 
 from fcritic import randomness
 from fcritic.config import TrainConfig
+from fcritic.disk import Place
 from fcritic.envs import EnvState, VectorEnv, task_spec
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.trees import flatten, unflatten
 from fcritic.training.best import Best
+from fcritic.training.health import require_finite
 from fcritic.training.learning import Learning
 from fcritic.training.replay import Normalizer
 from fcritic.training.replay import unpack as unpack_rows
@@ -109,7 +110,7 @@ def restore_environments(vector: VectorEnv, state: EnvState) -> int:
 
 
 def load_policies(
-    config: TrainConfig, directory: Path, best: bool = False, spec: EnvSpec | None = None
+    config: TrainConfig, directory: Place, best: bool = False, spec: EnvSpec | None = None
 ) -> tuple[Any, Normalizer, dict[str, Any]]:
     """The evaluation policies (seeds, actors, ...) of a checkpoint, its normaliser and its facts.
 
@@ -119,6 +120,7 @@ def load_policies(
     if best:
         like = Best.like(config.agent, _shapes_of(config, spec))
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
+        require_finite({name: array for name, array in groups["best"].items() if name != "score"})
         found = unflatten(like, groups["best"])
         return found.policies, found.normalizer, _dated(config, facts) | {"best": found.to_json()}
     state, facts = load_state(config, directory, spec)
@@ -126,11 +128,12 @@ def load_policies(
 
 
 def load_state(
-    config: TrainConfig, directory: Path, spec: EnvSpec | None = None
+    config: TrainConfig, directory: Place, spec: EnvSpec | None = None
 ) -> tuple[TrainState, dict[str, Any]]:
     """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
     like = without_replay(_shapes_of(config, spec))
     groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
+    require_finite(groups["agent"])
     return unflatten(like, groups["agent"]), _dated(config, facts)
 
 
