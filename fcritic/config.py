@@ -1,5 +1,6 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -7,17 +8,55 @@ import re
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import jax
+import numpy as np
 import tyro
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.recipes import ALGORITHMS, find_recipe
-from fcritic.errors import UsageError, did_you_mean, require_at_least
+from fcritic.disk import require_memory
+from fcritic.envs.watch import LONGEST
+from fcritic.errors import UsageError, did_you_mean, require_at_least, shown
+from fcritic.types import EnvSpec
 
-MOST = {"members": 1000, "critics": 1000, "depth": 1000, "seeds": 10_000, "envs": 10_000, "env_processes": 1000}
-"""The largest numbers of things that are made one by one."""
+WIDEST, DEEPEST = 2**14, 64
+"""The most neurons in a layer, and layers in a network."""
 
-UNLIMITED = {"steps", "seed", "eval_every", "log_every", "save_every", "warmup"}
-"""Numbers that only count and cost nothing."""
+MOST = {
+    "members": 256,
+    "critics": 256,
+    "rollout_actors": 256,
+    "depth": DEEPEST,
+    "heads": 256,
+    "probes": WIDEST,
+    "code": WIDEST,
+    "width": WIDEST,
+    "state_action_code": WIDEST,
+    "batch_size": 2**20,
+    "critic_steps": 1000,
+    "cycles": 1000,
+    "seeds": 1000,
+    "envs": 10_000,
+    "env_processes": 1000,
+    "env_timeout": LONGEST,
+    "action_repeat": 1000,
+    "eval_episodes": 100_000,
+    **dict.fromkeys(("steps", "warmup", "eval_every", "log_every", "save_every", "seed"), 10**15),
+    **dict.fromkeys(("value_limit", "first_reward_above"), 1e30),
+}
+"""The largest numbers of some options; far beyond what anybody trains, and within what can be tried at all."""
+
+MOST_OTHERS = {int: 2**31 - 1, float: 1e9}
+"""The largest numbers of all other options."""
+
+MOST_ENVIRONMENTS = 10_000
+"""Of all seeds together."""
+
+MOST_ITERATIONS = 2**31 - 1
+"""What counts them holds 32 bits."""
+
+MOST_LETTERS = 4000
+"""Of a name, which may be a path."""
 
 INERT = object()
 """In `RETIRED`: any value will do, since another retired option decided whether it meant anything."""
@@ -98,9 +137,13 @@ class TrainConfig:
         amounts = "warmup seed value_limit env_processes"
         require_at_least(0, **{name: getattr(self, name) for name in amounts.split()})
         require_at_least(0.1, env_timeout=self.env_timeout)
-        if not math.isfinite(self.first_reward_above):
-            raise UsageError(f"--first-reward-above must be a finite number, not {self.first_reward_above}")
-        _require_buildable(self)
+        _require_buildable(self, "")
+        if self.envs * self.seeds > MOST_ENVIRONMENTS:
+            raise UsageError(
+                f"--envs times --seeds must be at most {MOST_ENVIRONMENTS:,}, not {self.envs * self.seeds:,}"
+            )
+        if self.iterations > MOST_ITERATIONS:
+            raise UsageError(f"--steps must be at most {MOST_ITERATIONS * self.frames_per_iteration:,} here")
         if self.seed + self.seeds > 2**32:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
 
@@ -181,21 +224,38 @@ class TrainConfig:
 def _from_json(kind: type, data: Any, prefix: str) -> Any:
     if not isinstance(data, dict):
         raise UsageError(f"config.json: {prefix or 'its content'} must be an object; restore the file")
-    hints = get_type_hints(kind)
+    types_of = get_type_hints(kind)
+    hints = {field.name: types_of[field.name] for field in dataclasses.fields(kind)}
     values = {}
     for name, value in _as_of_today(kind, data, prefix).items():
         if name not in hints:
-            raise UsageError(f"config.json: unknown field {prefix}{name!s:.60}{did_you_mean(name, hints)}")
+            shown = name if name.isidentifier() else repr(name)
+            raise UsageError(f"config.json: unknown field {prefix}{shown:.60}{did_you_mean(name[:60], hints)}")
         hint = hints[name]
         if dataclasses.is_dataclass(hint) and hint is not AbstractAgent:
             value = _from_json(hint, value, f"{prefix}{name}.")
-        elif not fits(value, hint):
-            raise UsageError(f"config.json: {prefix}{name} cannot be {value!r:.60}; restore the file")
+        elif not fits(value, hint) or not _is_plain(value):
+            raise UsageError(f"config.json: {prefix}{name} cannot be {_in_words(value)}; restore the file")
+        if float in (hint, *get_args(hint)) and type(value) is int:
+            value = float(value)
         values[name] = tuple(value) if isinstance(value, list) else value
     try:
         return kind(**values)
     except TypeError as error:
         raise UsageError(f"config.json does not fit this version of fcritic: {error}") from error
+
+
+def _in_words(value: Any) -> str:
+    return shown(value) if type(value) is int else f"{value!r:.60}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether text can be shown as it is, and numbers are some that somebody may have typed."""
+    if isinstance(value, str):
+        return value.isprintable() and len(value) <= MOST_LETTERS
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return not isinstance(value, int) or abs(value) <= 10**15
 
 
 def _as_of_today(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
@@ -239,14 +299,71 @@ def fits(value: Any, hint: Any) -> bool:
     return type(value) is hint if hint in (int, bool, str, type(None)) else isinstance(value, hint)
 
 
-def _require_buildable(options: Any) -> None:
+def _require_buildable(options: Any, prefix: str) -> None:
     """Refuses numbers that no machine could build, before anything is tried: a typing error, or a forged file."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):
-            _require_buildable(value)
-        most = MOST.get(field.name, 2**31 - 1 if isinstance(value, int) else None)
-        if isinstance(value, tuple) and (len(value) > 64 or any(each > 2**31 for each in value)):
-            raise UsageError(f"--{field.name.replace('_', '-')} is longer or larger than any network")
-        if most is not None and isinstance(value, int) and field.name not in UNLIMITED and value > most:
-            raise UsageError(f"--{field.name.replace('_', '-')} must be at most {most:,}, not {value:,}")
+            _require_buildable(value, "" if isinstance(value, AbstractAgent) else f"{prefix}{field.name}.")
+            continue
+        option = f"--{prefix}{field.name}".replace("_", "-")
+        each = value if isinstance(value, tuple) else (value,)
+        if len(each) > DEEPEST:
+            raise UsageError(f"{option} must be at most {DEEPEST} numbers, not {len(each)}")
+        for number in each:
+            if type(number) not in MOST_OTHERS:
+                continue
+            widest = WIDEST if isinstance(value, tuple) and type(number) is int else MOST_OTHERS[type(number)]
+            most = MOST.get(field.name, widest)
+            if isinstance(number, float) and not math.isfinite(number):
+                raise UsageError(f"{option} must be a finite number, not {number}")
+            if abs(number) > most:
+                raise UsageError(
+                    f"{option} must be at most {most:,}{' in size' * (number < 0)}, not {shown(number)}"
+                )
+
+
+_WIDTHS = {"code", "width", "state_action_code"}
+"""Beside the numbers in tuples, the fields of an agent that are widths of layers."""
+
+
+def require_memory_for_networks(config: TrainConfig) -> None:
+    """Refuses networks and batches that this machine's memory cannot hold, before any of them is made.
+
+    What is counted is the least that they take, with observations and actions of one number.
+    """
+    agent, encoder, seeds = config.agent, getattr(config.agent, "encoder", None), config.seeds
+    widest, parameters = _bounds(agent)
+    work = 4 * seeds * agent.batch_size * (5 * agent.batches_per_iteration + widest)
+    if encoder is not None:
+        work += 4 * encoder.heads * encoder.token_count([*agent.actor_hidden, 1]) ** 2
+    what = f"an update of {config.recipe} with {seeds} seed{'s' if seeds > 1 else ''}"
+    require_memory(work, f"{what} (--batch-size, widths)")
+    with contextlib.suppress(UsageError):  # then they are counted, which takes as long as to make them
+        return require_memory(work + 4 * seeds * parameters, what)
+    init = lambda seed: agent.init(EnvSpec(1, 1), jax.random.key(seed))
+    state = jax.tree.leaves(jax.eval_shape(init, jax.ShapeDtypeStruct((), np.uint32)))
+    parameters = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+    require_memory(work + seeds * parameters, f"{what} (widths of its networks, members)")
+
+
+def _bounds(agent: AbstractAgent) -> tuple[int, int]:
+    """The width of an agent's widest layer, and a number of parameters, targets and moments that it stays below."""
+    widths, layers, probes, blocks = [1], 3, 0, 0
+    todo = [agent]
+    while todo:
+        options = todo.pop()
+        for field in dataclasses.fields(options):
+            value = getattr(options, field.name)
+            if dataclasses.is_dataclass(value):
+                todo.append(value)
+            elif isinstance(value, tuple):
+                layers += len(value)
+                widths += [number for number in value if type(number) is int]
+            elif field.name in _WIDTHS:
+                widths.append(value)
+        probes += getattr(options, "probes", 0)
+        blocks += getattr(options, "depth", 0)
+    widest = max(widths)
+    networks = 2 * sum(getattr(agent, name, None) or 1 for name in ("members", "members", "critics"))
+    return widest, 4 * networks * ((layers + 12 * blocks) * widest**2 + probes * widest)

@@ -34,7 +34,15 @@ def require_at_least(low: float, **options: float) -> None:
     """Refuses numbers that are too small or not finite, by the name of their option."""
     for name, value in options.items():
         if not low <= value < math.inf:  # also refuses NaN
-            raise UsageError(f"--{name.replace('_', '-')} must be at least {low:g}, not {value:g}")
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {low:g}, not {shown(value)}")
+
+
+def shown(number: float) -> str:
+    """A number for a message; of one that no float can be, its sign and size."""
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return f"{'-' * (number < 0)}2^{number.bit_length() - 1}"
 
 
 def one_line(text: str, most: int = 1000) -> str:

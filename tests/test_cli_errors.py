@@ -76,6 +76,7 @@ def complaint(capsys, args):
         ("train --encoder-learning-rate x", "--encoder-learning-rate must be a number, not 'x'; see fcritic train"),
         ("train --actor-hidden 8 x", "--actor-hidden cannot be '8', 'x'; see fcritic train --help"),
         ("train --pairing none", "--pairing must be one of 'fixed', 'permuted', 'mean', not 'none'; see "),
+        ("check Pendulum-v1 --env-timeout 1e308", "--env-timeout must be at most 1e+06, not 1e+308"),
         ("train --envs 0", "--envs must be at least 1, not 0"),
         ("train --seeds -1", "--seeds must be at least 1, not -1"),
         ("train --seed -1", "--seed must be at least 0, not -1"),

@@ -2,7 +2,13 @@
 
 import dataclasses
 import json
+import math
+import os
+from pathlib import Path
+import subprocess
+import sys
 
+import jax
 import pytest
 
 import fcritic
@@ -13,6 +19,8 @@ from fcritic.api.trust import config_of
 from fcritic.config import INERT, TrainConfig
 from fcritic.errors import UsageError
 from fcritic.runs.directory import RunDirectory
+from fcritic.training.saving import learning_of, shapes_of
+from fcritic.types import EnvSpec
 
 
 def stored(**agent):
@@ -111,3 +119,107 @@ def test_an_option_that_json_cannot_hold_is_refused_before_training(own):
     recipes.ALGORITHMS["Mine"] = Odd
     with pytest.raises(UsageError, match=r"an option of Mine cannot be kept in config\.json: .*not JSON serial"):
         TrainConfig(Odd(), task="probe-both").to_json()
+
+
+# Numbers and names that nobody means
+
+HOSTILE = [
+    *(10**400, -(10**400), 2**31, -1, 1e308, -1e308, math.nan, math.inf),
+    *("nan", "x\0", "\ud800", "\x1b[2J", "9" * 5000, None, True, [], {}, {"a": {}}),
+    *([1] * 70, [10**400], [10**6], [True], ["x"], [1e308, 1e308], [math.nan, math.nan]),
+]
+
+
+def places(data, before=()):
+    for name, value in data.items():
+        yield (*before, name)
+        if isinstance(value, dict):
+            yield from places(value, (*before, name))
+
+
+@pytest.mark.parametrize("recipe", ["fac-small", "sac", "td3"])
+def test_whatever_a_file_holds_there_is_a_config_or_one_line(recipe):
+    text = json.dumps(TrainConfig.of(recipe).to_json())
+    refused = 0
+    for *groups, name in places(json.loads(text)):
+        for value in HOSTILE:
+            data = owner = json.loads(text)
+            for group in groups:
+                owner = owner[group]
+            owner[name] = value
+            try:
+                assert math.isfinite(TrainConfig.from_json(data).iterations), (name, value)
+            except UsageError as error:
+                refused += 1
+                assert str(error).isprintable() and len(str(error)) < 1000, (name, value)
+    assert refused > 600
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"seeds": 10_000}, "--seeds must be at most 1,000, not 10000"),
+        ({"seeds": 1000, "envs": 100}, "--envs times --seeds must be at most 10,000, not 100,000"),
+        ({"env_timeout": 1e308}, "--env-timeout must be at most 1,000,000.0, not 1e+308"),
+        ({"steps": 10**15}, "--steps must be at most 2,147,483,647 here"),
+        ({"steps": 10**400}, "steps cannot be 2^1328"),
+        ({"task": "x\0"}, r"task cannot be 'x\x00'"),
+        ({"agent": {"actor_last_scale": 1e308}}, "--actor-last-scale must be at most"),
+        ({"agent": {"actor_hidden": [10**9]}}, "--actor-hidden must be at most 16,384, not 1e+09"),
+        ({"agent": {"actor_hidden": [8] * 65}}, "--actor-hidden must be at most 64 numbers, not 65"),
+        ({"agent": {"auto_on_gpu": "float32"}}, "unknown field agent.auto_on_gpu"),
+        ({"agent": {"encoder": {"probes": 10**6}}}, "--encoder.probes must be at most 16,384"),
+    ],
+)
+def test_sizes_that_no_run_has_are_refused_by_name(fields, words):
+    data = stored(**fields.pop("agent", {}))
+    with pytest.raises(UsageError) as error:
+        TrainConfig.from_json(data | fields)
+    assert words in str(error.value)
+
+
+def test_numbers_of_python_are_held_to_the_same_limits():
+    for options in ({"steps": -(10**400)}, {"batch_size": 10**400}, {"actor_hidden": (10**400,)}):
+        with pytest.raises(UsageError, match=r"must be at (least|most)"):
+            fcritic.configure("fac-small", "probe-both", **options)
+
+
+BIG = [
+    {"actor_hidden": [10**9]},
+    {"actor_hidden": [16384] * 64},
+    {"members": 40, "actor_hidden": [8192, 8192]},
+    {"batch_size": 2**20, "critic_steps": 1000, "cycles": 1000},
+    {"encoder": {"probes": 16384, "tokens": "probes", "heads": 32, "width": 4096}},
+]
+
+MEASURED = """
+import resource, sys, time
+from fcritic.cli.dispatch import run
+before = time.monotonic()
+codes = [run(["resume", path]) for path in sys.argv[1:]]
+took = time.monotonic() - before
+print(codes, took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def test_sizes_are_refused_before_memory_is_asked_for(tmp_path):
+    """The largest numbers that pass one by one, together: what they need is compared with what is free."""
+    for number, agent in enumerate([*BIG, {}]):
+        (tmp_path / str(number)).mkdir()
+        data = stored(**agent) | ({} if agent else {"seeds": 10_000})
+        (tmp_path / str(number) / "config.json").write_text(json.dumps(data))
+    paths = sorted(map(str, tmp_path.iterdir()))
+    environment = os.environ | {"PYTHONPATH": str(Path(fcritic.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", MEASURED, *paths]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    codes, took, peak = done.stdout.rsplit(maxsplit=2)
+    assert codes == str([2] * len(paths)) and done.stderr.count("\n") == len(paths), done.stderr
+    assert float(took) < 20 * len(paths) and int(peak) < 2000
+
+
+def test_shapes_of_many_seeds_are_those_of_one_with_an_axis(tiny):
+    learning = learning_of(TrainConfig(tiny, task="probe-both", replay=7), EnvSpec(3, 2))
+    known, whole = shapes_of(learning, 2), jax.eval_shape(learning.start, [4, 5])
+    assert jax.tree.structure(known) == jax.tree.structure(whole)
+    pairs = zip(jax.tree.leaves(known), jax.tree.leaves(whole), strict=True)
+    assert all((one.shape, one.dtype) == (two.shape, two.dtype) for one, two in pairs)

@@ -13,6 +13,7 @@ from test_inspection import TASK, agent_of
 
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
+from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training
 from fcritic.view.inspection.page import page
@@ -70,6 +71,23 @@ def test_mistakes_are_one_line(saved, capsys):
         assert command(["inspect", str(saved), *options]) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 3e38, 1e20])
+def test_numbers_that_no_page_can_show_are_one_line(saved, tmp_path, capsys, number):
+    """Checkpoints of a stranger who has signed them."""
+    copy = tmp_path / "copy"
+    shutil.copytree(saved, copy)
+    for path in (copy / "checkpoints").iterdir():
+        groups, facts = checkpoint.load(path)
+        for name, array in groups["agent"].items():
+            if name.startswith("agent/critics/params/head") and array.dtype == np.float32:
+                array[:] = number
+        checkpoint.save(path, groups, facts)
+    assert command(["inspect", str(copy), "--quick", "--out", str(tmp_path / "page.html")]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("fcritic: ") and ("NaN or infinit" in line or "NaN or endless" in line)
+    assert not (tmp_path / "page.html").exists()
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -114,7 +114,7 @@ MODELS = "fcritic.exploration.tasks"
 def test_environments_know_only_the_types():
     for module in in_unit("envs"):
         models = {MODELS} if module == "fcritic.envs.finite" else set()
-        assert {unit(other) for other in OURS[module] - models} <= {"envs", "types", "errors"}, module
+        assert {unit(other) for other in OURS[module] - models} <= {"envs", "types", "errors", "disk"}, module
     assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
 
 
@@ -140,7 +140,7 @@ def test_the_check_of_environments_knows_no_agents():
     assert modules
     for module in modules:
         known = reachable(module) - {"fcritic.exploration", "fcritic.exploration.tasks"}  # models of small tasks
-        assert {unit(other) for other in known} <= {"envs", "types", "errors"}, module
+        assert {unit(other) for other in known} <= {"envs", "types", "errors", "disk"}, module
 
 
 def test_watching_needs_the_standard_library_alone():

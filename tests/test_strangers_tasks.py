@@ -175,3 +175,23 @@ def test_the_list_is_not_looked_for_in_the_working_folder(place, capsys, monkeyp
     (place / "config").mkdir()
     (place / "home" / ".config" / "fcritic").rename(place / "config" / "fcritic")
     assert "wants to run robot.py:make" in complaint(capsys, ["resume", "run"])
+
+
+def test_names_of_all_kinds_are_one_line_in_every_command(place, capsys):
+    metrics = '{"seed": 0, "env_steps": 9, "kind": "evaluation", "mean_actor": 1, "best_actor": 2}\n'
+    (place / "run" / "metrics.jsonl").write_text(metrics)
+    for task in (
+        "x\0y",
+        "\ud800",
+        "a" * 5000,
+        "",
+        "$\\frac$",
+        "deepsea-999999",
+        "probe-",
+        "GymV26Environment-v0",
+        "given:x",
+    ):
+        name(place, task)
+        for command in COMMANDS:
+            assert complaint(capsys, words(command)), task
+        assert run(["plot", "run", "--out", "curve.png"]) == 0 and "Traceback" not in capsys.readouterr().err

@@ -55,9 +55,10 @@ def config_of(run: "RunDirectory", task: envs.Task | None = None) -> "TrainConfi
 
     `task` takes the place of the one that is recorded: code that has moved, or a callable of this program.
     """
-    from fcritic.config import TrainConfig
+    from fcritic.config import TrainConfig, require_memory_for_networks
 
     config = TrainConfig.from_json(run.config)
+    require_memory_for_networks(config)
     if task is not None:
         return dataclasses.replace(config, task=envs.name_of(task))
     require_trusted(config.task, run.path)

@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 
+from fcritic.disk import require_memory
 from fcritic.envs import own
 from fcritic.envs.base import AbstractEnv, EnvState, Step
 from fcritic.envs.code import Code, require_name
@@ -56,6 +57,10 @@ __all__ = [
     "task_spec",
     "task_units",
 ]
+
+
+MEMORY_OF_DMC = 4 * 2**20
+"""Bytes that the model and the data of the smallest DeepMind Control task take."""
 
 
 def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
@@ -133,6 +138,8 @@ def make_vector(
         raise UsageError(f"seeds must not be negative, as {min(seeds)} is")
     if (vector := _own_vector(task, len(seeds) * envs, action_repeat, processes, on_fault)) is not None:
         return from_gym_vector(vector, seeds=seeds, salt=salt, timeout=timeout)
+    if _is_dmc(task):
+        require_memory(MEMORY_OF_DMC * len(seeds) * envs, f"{len(seeds) * envs:,} environments of {task}")
     if processes and task.startswith(GIVEN):
         raise UsageError(f"{task} cannot be sent to worker processes; put it into a module, or --env-processes 0")
     numbers = copy_seeds(seeds, envs, salt)

@@ -12,6 +12,9 @@ import numpy as np
 
 IDLE = -1
 
+LONGEST = 1e6
+"""The largest limit in seconds; timers hold little more."""
+
 
 class Hang(BaseException):
     """Raised inside an environment that takes too long. No Exception, so that few environments catch it."""

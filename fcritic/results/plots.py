@@ -56,21 +56,26 @@ def _picture(out: Path | Place, tasks: set[str], label: str) -> Iterator[plt.Axe
     """Axes over frames in a picture that is written to `out` at the end."""
     if Path(str(out)).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    try:
-        yield axes
-    except UsageError:
-        plt.close(figure)
-        raise
+    with matplotlib.rc_context({"text.parse_math": False}):  # a recorded name may hold any sign
+        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        try:
+            yield axes
+        except UsageError:
+            plt.close(figure)
+            raise
+        _finish(axes, ", ".join(sorted(tasks)), label)
+        _save(figure, out)
+
+
+def _finish(axes: plt.Axes, title: str, label: str) -> None:
     axes.set_xlabel("environment frames, summed over environments")
     axes.set_ylabel(label)
-    axes.set_title(", ".join(sorted(tasks)))
+    axes.set_title(title)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
     axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
     axes.legend(frameon=False, fontsize=9)
-    _save(figure, out)
 
 
 def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> None:

@@ -24,6 +24,7 @@ from fcritic.training.saving import (
     Snapshot,
     pack,
     ring_rows,
+    shapes_of,
     unpack_rollout,
     unpack_state,
     without_replay,
@@ -94,7 +95,7 @@ class Checkpoints:
 
     def _load(self, path: Place) -> Found:
         seeds = self._config.seed_numbers
-        empty = jax.eval_shape(self._learning.start, seeds)
+        empty = shapes_of(self._learning, len(seeds))
         like = {"agent": without_replay(empty), "best": Best.like(self._config.agent, empty)}
         groups, facts = checkpoint.load(path, ["agent", "rollout", "environments", "best"], like)
         progress = Progress.of(facts)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from fcritic import envs
-from fcritic.config import TrainConfig
+from fcritic.config import TrainConfig, require_memory_for_networks
 from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.trackers import require_tracker
 from fcritic.runs.directory import RunDirectory
@@ -46,6 +46,7 @@ MOST_ROLLBACKS = 3
 
 def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
+    require_memory_for_networks(config)
     prepare(config.deterministic)
     wake_device()
     # An unusable task must not leave a directory behind.

@@ -144,7 +144,15 @@ def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
     """A training's state without its numbers."""
-    return jax.eval_shape(learning_of(config, spec or task_spec(config.task)).start, config.seed_numbers)
+    return shapes_of(learning_of(config, spec or task_spec(config.task)), config.seeds)
+
+
+def shapes_of(learning: Learning, seeds: int) -> TrainState:
+    """The state of so many seeds without its numbers; that of one seed is traced, however many there are."""
+    one = jax.eval_shape(learning.start, [0])
+    all_seeds = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape[1:]), leaf.dtype), one)
+    in_common = lambda state: (state.replay.written, state.tallied)
+    return eqx.tree_at(in_common, all_seeds, in_common(one))
 
 
 def ring_rows(rows: Float[Array, "seeds capacity envs width"], first: int, last: int) -> np.ndarray:

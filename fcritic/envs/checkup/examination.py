@@ -13,7 +13,7 @@ from fcritic.envs.checkup.subject import Plain, Subject
 from fcritic.envs.checkup.walk import Walk, Walker
 from fcritic.envs.gym import find_time_limit
 from fcritic.envs.own import Task, name_of, told
-from fcritic.envs.watch import Hang
+from fcritic.envs.watch import LONGEST, Hang
 from fcritic.errors import UsageError, require_at_least
 
 
@@ -24,7 +24,9 @@ def check(task: Task, steps: int = 1000, timeout: float = 60.0) -> Report:
     are taken, in at most 20 s; a call that takes longer than `timeout` seconds is an error.
     """
     require_at_least(10, steps=steps)
-    require_at_least(0.1, timeout=timeout)
+    require_at_least(0.1, env_timeout=timeout)
+    if timeout > LONGEST:
+        raise UsageError(f"--env-timeout must be at most {LONGEST:,g}, not {timeout:g}")
     name = name_of(task)
     subject, facts = Subject(name, timeout), {}
     try:

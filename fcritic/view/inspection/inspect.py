@@ -20,6 +20,9 @@ from fcritic.view.inspection.rollouts import WIDTH, Returns, Rollouts
 TOP_PROBES = 8
 """Probe states that are written out."""
 
+LARGEST = 1e15
+"""Far beyond the value of any policy."""
+
 Say = Callable[[str], None]
 
 
@@ -34,7 +37,7 @@ def inspect(
     policies = slices.plane(agent.policies, corners, x, y)
     seen = _measure(agent, policies, episodes, say)
     say("asking the critics")
-    predicted = predictions.values(agent, policies, seen.first)
+    predicted = _finite(predictions.values(agent, policies, seen.first), agent)
     square, line = np.arange(count**2), slices.on_line(count)
     report = {
         "agent": _facts(agent, seen) | {"corners": list(corners), "episodes": episodes},
@@ -66,6 +69,13 @@ def _measure(agent: TrainedAgent, policies: Any, episodes: int, say: Say) -> Ret
         return rollouts.measure(policies, told)
     finally:
         rollouts.close()
+
+
+def _finite(values: np.ndarray, agent: TrainedAgent) -> np.ndarray:
+    """Returns the values; refuses NaN and what is so large that its squares and sums would be infinite."""
+    if not (np.abs(values) < LARGEST).all():
+        raise UsageError(f"the critics of {agent.directory} give NaN or endless values; take an earlier checkpoint")
+    return values
 
 
 def _facts(agent: TrainedAgent, seen: Returns) -> dict[str, Any]:
@@ -111,7 +121,7 @@ def _embedding(agent: TrainedAgent) -> dict[str, Any]:
         except CheckpointError:  # an older one; the newest whole one was loaded
             continue
         own = [ensembles.member(tree, place) for tree in (policies, normalizer)]
-        found.append(predictions.codes(agent, *own))
+        found.append(_finite(predictions.codes(agent, *own), agent))
         frames.append(int(path.name.removeprefix("step-")))
     critics = []
     for codes in np.moveaxis(np.stack(found), 1, 0)[: 1 if agent.critics.encoder.config.shared else None]:
@@ -124,6 +134,7 @@ def _probes(agent: TrainedAgent, first: np.ndarray) -> list[dict[str, Any]]:
     """For every critic the sensitivity to each probe state, and the states that matter most."""
     found, states = predictions.sensitivity(agent, agent.policies, first), predictions.probes(agent)
     told = []
+    _finite(found, agent)
     for own, probes in zip(found, states, strict=True):
         order = np.argsort(-own)
         share = own / (own.sum() or 1.0)
