@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import contextlib
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -91,10 +92,14 @@ class Checkpoints:
             raise none_usable(self._run.checkpoints, faults.values())
         return None, {}
 
+    @functools.cached_property
+    def _like(self) -> dict[str, Any]:
+        """The shapes of what a checkpoint holds, found out once for however many are looked at."""
+        empty = jax.eval_shape(self._learning.start, self._config.seed_numbers)
+        return {"agent": without_replay(empty), "best": Best.like(self._config.agent, empty)}
+
     def _load(self, path: Place) -> Found:
-        seeds = self._config.seed_numbers
-        empty = jax.eval_shape(self._learning.start, seeds)
-        like = {"agent": without_replay(empty), "best": Best.like(self._config.agent, empty)}
+        like = self._like
         groups, facts = checkpoint.load(path, ["agent", "rollout", "environments", "best"], like)
         progress = Progress.of(facts)
         record = replay_record(facts, self._config.replay)
@@ -102,7 +107,7 @@ class Checkpoints:
         rows = self._rows.read(pieces, record["oldest"])
         if record["oldest"] + len(rows) != record["written"]:
             raise CheckpointError(f"the replay of {path} is not complete; take an earlier checkpoint")
-        state = self._learning.start(seeds)
+        state = self._learning.start(self._config.seed_numbers)
         ring = np.zeros(state.replay.rows.shape, np.float32)
         ring[:, np.arange(record["oldest"], record["written"]) % self._config.replay] = np.moveaxis(rows, 0, 1)
         state = unpack_state(state, groups["agent"], ring, record["written"])
