@@ -56,7 +56,7 @@ def change_replay(run, column, value):
     newest = run.latest_checkpoint()
     groups, facts = checkpoint.load(newest)
     piece = facts["replay"]["pieces"][0]
-    path = Path(run.replay) / f"rows-{piece[0]:012d}.f32"
+    path = run.replay.path / f"rows-{piece[0]:012d}.f32"
     rows = np.frombuffer(path.read_bytes(), np.float32).copy()
     rows[column] = value
     path.write_bytes(rows.tobytes())
