@@ -21,12 +21,13 @@ import numpy as np
 
 from fcritic.disk import Place, whole_lines, write_all
 from fcritic.errors import UsageError, cannot_write
+from fcritic.runs.layout import METRICS_LIMIT
 
 ROW_KEYS = ("seed", "env_steps", "kind")
 """What every row has, in the order in which it is written."""
 
-SIZE_LIMIT, LINE_LIMIT = 2**30, 2**20
-"""Bytes of a file of rows that is read as a whole, and of one row; a run of ten million episodes has fewer."""
+LINE_LIMIT = 2**20
+"""Bytes of a row; those of a thousand actors take a fiftieth of it."""
 
 FIRST_REWARD = "first_reward"
 """The kind of the one row that tells when a seed first saw a reward."""
@@ -218,7 +219,7 @@ def each_row(path: str | os.PathLike | Place) -> Iterator[tuple[bytes, dict]]:
     """Every line of a ``metrics.jsonl`` and the row that it is, one after the other."""
     place = Place.of(path)
     try:
-        with place.reading(SIZE_LIMIT) as file:
+        with place.reading(METRICS_LIMIT) as file:
             for number, line in enumerate(whole_lines(file, LINE_LIMIT), start=1):
                 try:
                     row = {name: _from_json(value) for name, value in json.loads(line).items()}

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 import contextlib
 import io
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
+import warnings
 
 import matplotlib
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from fcritic.experiments.gather import Panel
 
 FORMATS = (".png", ".svg", ".pdf")
+
+MOST_LINES = 200
+"""Single seeds that are drawn beside the mean of all."""
 
 
 LABELS = {
@@ -57,20 +62,27 @@ def _picture(out: Path | Place, tasks: set[str], label: str) -> Iterator[plt.Axe
     if Path(str(out)).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    try:
-        yield axes
-    except UsageError:
-        plt.close(figure)
-        raise
-    axes.set_xlabel("environment frames, summed over environments")
-    axes.set_ylabel(label)
-    axes.set_title(", ".join(sorted(tasks)))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
-    axes.legend(frameon=False, fontsize=9)
-    _save(figure, out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # an overflow ends in an error of one line
+        try:
+            yield axes
+        except UsageError:
+            plt.close(figure)
+            raise
+        axes.set_xlabel("environment frames, summed over environments")
+        axes.set_ylabel(label)
+        axes.set_title(_plain(", ".join(sorted(tasks))))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+        axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
+        axes.legend(frameon=False, fontsize=9)
+        _save(figure, out)
+
+
+def _plain(text: str) -> str:
+    """A text in which nothing is a formula."""
+    return text.replace("$", r"\$")
 
 
 def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> None:
@@ -78,9 +90,9 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
     if not seeds:
         reason = "one actor alone has no diversity" if what == "diversity" else "train it further"
         raise UsageError(f"{run.name} has no row with {what}; {reason}")
-    for frames, values in seeds.values():
+    for frames, values in itertools.islice(seeds.values(), MOST_LINES):
         axes.plot(frames, values, color=colour, alpha=0.3, linewidth=1)
-    label = run.name + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
+    label = _plain(run.name) + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
     axes.plot(*_mean(seeds), "o-", color=colour, linewidth=2.2, markersize=3, label=label)
 
 
@@ -89,7 +101,9 @@ def _draw_first_rewards(axes: plt.Axes, run: Behaviour, colour: str) -> None:
     count = len(run.first_reward)
     steps = [0, *found, run.frames]
     shares = [number / max(count, 1) for number in [*range(len(found) + 1), len(found)]]
-    axes.step(steps, shares, where="post", color=colour, linewidth=2, label=f"{run.name}: {len(found)} of {count}")
+    axes.step(
+        steps, shares, where="post", color=colour, linewidth=2, label=f"{_plain(run.name)}: {len(found)} of {count}"
+    )
     axes.set_ylim(-0.03, 1.05)
 
 
@@ -99,6 +113,10 @@ def _save(figure: plt.Figure, out: Path | Place) -> None:
         figure.savefig(picture, dpi=150, format=place.path.suffix[1:].lower())
         place.parent.make()
         place.replace(picture.getvalue())
+    except (ValueError, OverflowError) as error:  # numbers that leave no room for an axis
+        raise UsageError(
+            f"the curves cannot be drawn ({error}): a row of metrics has a number out of range"
+        ) from error
     except OSError as error:
         raise cannot_write("the picture", place.path, error) from error
     finally:
@@ -108,13 +126,13 @@ def _save(figure: plt.Figure, out: Path | Place) -> None:
 def _draw(axes: plt.Axes, run: Curves, colour: str) -> None:
     if not run.mean_actor:
         raise UsageError(f"{run.name} has no evaluation yet; train it further")
-    for frames, values in run.rollout.values():
+    for frames, values in itertools.islice(run.rollout.values(), MOST_LINES):
         axes.plot(frames, values, ".", color=colour, alpha=0.2, markersize=3)
     for seeds, style in ((run.best_actor, "--"), (run.mean_actor, "-")):
-        for frames, values in seeds.values():
+        for frames, values in itertools.islice(seeds.values(), MOST_LINES):
             axes.plot(frames, values, style, color=colour, alpha=0.3, linewidth=1)
     count = len(run.mean_actor)
-    label = f"{run.name}: mean actor" + (f", mean of {count} seeds" if count > 1 else "")
+    label = f"{_plain(run.name)}: mean actor" + (f", mean of {count} seeds" if count > 1 else "")
     axes.plot(*_mean(run.mean_actor), "-", color=colour, linewidth=2.2, label=label)
     axes.plot(*_mean(run.best_actor), "--", color=colour, linewidth=1.4, label="best actor")
     axes.plot([], [], ".", color=colour, alpha=0.5, label="training episodes")

@@ -107,6 +107,8 @@ class WatchedRun:
         }
         notes = [self.history.failure] if self.history.failure else []
         notes += [f"{words}: {counts[name]}" for name, words in counted.items() if counts[name]]
+        if curves.tail.too_large:
+            notes.append("its metrics are larger than those of any run and are not read")
         changed = curves.tail.changed
         if self.running and changed and time.time() - changed > SILENT:
             notes.append("silent: it holds its lock but writes no rows")
