@@ -1,6 +1,7 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
 import dataclasses
+import json
 import math
 import re
 import types
@@ -9,10 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tyro
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.agents.fac import FAC
-from fcritic.agents.recipes import find_recipe
-from fcritic.agents.sac import SAC
-from fcritic.agents.td3 import TD3
+from fcritic.agents.recipes import ALGORITHMS, find_recipe
 from fcritic.errors import UsageError, did_you_mean, require_at_least
 
 MOST = {"members": 1000, "critics": 1000, "depth": 1000, "seeds": 10_000, "envs": 10_000, "env_processes": 1000}
@@ -32,9 +30,6 @@ MOVED: dict[str, dict[str, str]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "
 
 NOTEBOOK = "672c61a"
 """The last commit of version 0.1.0 that has every retired option, its lab notebook."""
-
-ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
-"""The algorithm of each recipe, by the name that `config.json` holds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,15 +148,31 @@ class TrainConfig:
         return self.agent.critic_steps * cycles, cycles / self.agent.actor_delay
 
     def to_json(self) -> dict[str, Any]:
-        """Nested plain values, from which `from_json` makes the same config."""
-        return {"algorithm": type(self.agent).__name__} | dataclasses.asdict(self)
+        """Returns nested plain values, from which `from_json` makes the same config; refuses what it could not."""
+        kind = type(self.agent)
+        if ALGORITHMS.get(kind.__name__) is not kind:
+            raise UsageError(
+                f"{kind.__name__} is not a registered algorithm, so a run of it could not be loaded; "
+                f"register it before training: fcritic.register({kind.__name__})"
+            )
+        data = {"algorithm": kind.__name__} | dataclasses.asdict(self)
+        try:
+            read = dataclasses.asdict(TrainConfig.from_json(json.loads(json.dumps(data))))
+        except (UsageError, TypeError, ValueError, NameError) as error:
+            raise UsageError(f"an option of {kind.__name__} cannot be kept in config.json: {error}") from error
+        if json.dumps(read) != json.dumps(dataclasses.asdict(self)):
+            raise UsageError(f"the options of {kind.__name__} are not the same again when read from config.json")
+        return data
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "TrainConfig":
         """The config of a run directory; unknown fields are refused, missing ones have their defaults."""
         algorithm = data.get("algorithm")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise UsageError(f"config.json names an unknown algorithm '{algorithm}'; update fcritic")
+            raise UsageError(
+                f"config.json names an unknown algorithm {algorithm!r:.60}; if it is yours, call fcritic.register "
+                "with its class first, else update fcritic"
+            )
         fields = {name: value for name, value in data.items() if name not in ("algorithm", "agent")}
         agent = _from_json(ALGORITHMS[algorithm], data.get("agent"), "agent.")
         return _from_json(TrainConfig, fields | {"agent": agent}, "")

@@ -1,12 +1,18 @@
 """Configurations on disk: those of earlier versions, and those that somebody made up."""
 
+import dataclasses
 import json
 
 import pytest
 
+import fcritic
 from fcritic import config
+from fcritic.agents import recipes
+from fcritic.agents.td3 import TD3
+from fcritic.api.trust import config_of
 from fcritic.config import INERT, TrainConfig
 from fcritic.errors import UsageError
+from fcritic.runs.directory import RunDirectory
 
 
 def stored(**agent):
@@ -54,3 +60,54 @@ def test_an_option_that_moved_to_a_group_is_found_there(monkeypatch):
     with pytest.raises(UsageError, match=r"unknown field agent\.probe_count"):
         monkeypatch.setitem(config.MOVED, "FAC", {})
         TrainConfig.from_json(old)
+
+
+# Algorithms of one's own
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """An algorithm that nobody has registered."""
+    monkeypatch.setattr(recipes, "ALGORITHMS", recipes.ALGORITHMS)
+    monkeypatch.setitem(recipes.ALGORITHMS, "Mine", None)
+    del recipes.ALGORITHMS["Mine"]
+
+    @dataclasses.dataclass(frozen=True)
+    class Mine(TD3):
+        boldness: float = 0.5
+
+    return Mine
+
+
+def test_an_own_algorithm_is_refused_before_training_with_the_line_that_registers_it(own, tmp_path):
+    mine = TrainConfig(own(boldness=0.7), task="probe-both")
+    with pytest.raises(UsageError, match=r"register it before training: fcritic\.register\(Mine\)"):
+        fcritic.train_agent(mine, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+    assert fcritic.register(own) is own
+    RunDirectory.create_or_open(tmp_path / "run", mine.to_json(), "test").close()
+    run = RunDirectory.open_existing(tmp_path / "run")
+    assert config_of(run) == mine
+    del recipes.ALGORITHMS["Mine"]  # as in another program
+    with pytest.raises(UsageError, match=r"unknown algorithm 'Mine'; if it is yours, call fcritic\.register"):
+        config_of(run)
+
+
+def test_a_class_that_cannot_be_an_algorithm_is_not_registered(own):
+    fcritic.register(own)
+    fcritic.register(own)
+    with pytest.raises(UsageError, match="FAC is not a dataclass"):
+        fcritic.register(type("FAC", (TD3,), {}))
+    with pytest.raises(UsageError, match=r"there is an algorithm FAC in .*; give yours another name"):
+        fcritic.register(dataclasses.dataclass(frozen=True)(type("FAC", (TD3,), {})))
+
+
+def test_an_option_that_json_cannot_hold_is_refused_before_training(own):
+    @dataclasses.dataclass(frozen=True)
+    class Odd(own):
+        schedule: object = len
+
+    Odd.__name__ = "Mine"
+    recipes.ALGORITHMS["Mine"] = Odd
+    with pytest.raises(UsageError, match=r"an option of Mine cannot be kept in config\.json: .*not JSON serial"):
+        TrainConfig(Odd(), task="probe-both").to_json()

@@ -116,7 +116,7 @@ def test_first_observation_is_checked():
         ("CartPole-v1", "Discrete"),
         ("pendulum-v1", "did you mean Pendulum-v1"),
         ("Pendulum", "did you mean Pendulum-v1"),
-        (":", "cannot build"),
+        (":", "is not a module"),
     ],
 )
 def test_wrong_ids_through_make(task, says):

@@ -13,6 +13,7 @@ from worker_vectors import make, pids, random_actions
 
 from fcritic import envs
 from fcritic.agents.recipes import find_recipe
+from fcritic.api.trust import trust_task
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.runs.fingerprint import fingerprint
@@ -85,8 +86,10 @@ def test_what_cannot_be_built_is_refused_in_one_line(make, monkeypatch):
         TrainConfig.of("sac", env_timeout=0.0)
 
 
-def test_a_training_may_change_between_modes(config, tmp_path):  # noqa: F811
+def test_a_training_may_change_between_modes(config, tmp_path, monkeypatch):  # noqa: F811
     """Bit for bit the same run, evaluations included."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    trust_task(TASK)
     assert {"env_processes", "env_timeout", "on_fault"} <= FREE_FIELDS
     agent = dataclasses.replace(find_recipe("sac"), **BASELINES)
     short = {"steps": 240, "warmup": 40, "eval_every": 50, "log_every": 40, "save_every": 120}
