@@ -43,6 +43,8 @@ class RunOptions(StatusOptions):
 
     budget: str | None = None
     """Stop cleanly after this time: 25m, 1.5h, 90s."""
+    yes: bool = False
+    """Start also what is estimated to take more than a day on this machine and has no smaller budget."""
     on: Literal["here", "ray"] = "here"
     """One run after the other on this machine, or as tasks of a Ray cluster."""
     address: str | None = None
@@ -107,7 +109,7 @@ def _status_text(options: StatusOptions) -> str:
 
 def _run(options: RunOptions) -> int:
     from fcritic.experiments.catalog import find_experiment
-    from fcritic.experiments.local import Budget, parse_budget, run_all
+    from fcritic.experiments.local import Budget, parse_budget, require_agreed_runs, run_all
     from fcritic.experiments.progress import progress
 
     budget = Budget(parse_budget(options.budget))
@@ -123,6 +125,7 @@ def _run(options: RunOptions) -> int:
         require_at_least(0, cpus=options.cpus, gpus=options.gpus)
         failed = cluster.run_all(todo, budget, say, options.address, cluster.Needs(options.cpus, options.gpus))
     else:
+        require_agreed_runs(todo, budget, options.yes)
         failed = run_all(todo, budget, say)
     print(_status_text(options))
     return 1 if failed else 0

@@ -25,4 +25,4 @@ def end_with_the_parent() -> None:
 
 if __name__ == "__main__":
     end_with_the_parent()
-    sys.exit(run(["resume", sys.argv[1], "--quiet"]))
+    sys.exit(run(["resume", sys.argv[1], "--quiet", "--yes"]))

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 
+from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.experiments.progress import RunProgress
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.console import duration
+from fcritic.training.cost import DAY, estimated_seconds, require_agreed
 from fcritic.training.loop import FREE_FIELDS
 
 POLL = 0.2
@@ -28,6 +30,16 @@ class Budget:
     def left(self) -> float:
         """Seconds, perhaps infinitely many."""
         return float("inf") if self._end is None else self._end - time.monotonic()
+
+
+def require_agreed_runs(todo: list[RunProgress], budget: Budget, yes: bool) -> None:
+    """Refuses runs that are estimated to take more than a day together, unless a budget or their user allows it."""
+    seconds = 0.0
+    for each in todo if budget.left > DAY and not yes else ():
+        config = each.run.config()
+        begun = each.frame // config.frames_per_iteration
+        seconds += estimated_seconds(config, task_spec(config.task), begun) or 0.0
+        require_agreed(seconds, f"{each.run.name}, with the runs before it,", yes)
 
 
 def run_all(todo: list[RunProgress], budget: Budget, say: Callable[[str], None]) -> list[str]:

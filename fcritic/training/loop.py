@@ -1,5 +1,6 @@
 """THE training loop. It mentions no algorithm; what happens on the device is in `learning`."""
 
+from collections.abc import Iterable
 import dataclasses
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from fcritic.training.ahead import Ahead
 from fcritic.training.behaviour import behaviour
 from fcritic.training.best import Best
 from fcritic.training.console import TrainingConsole
-from fcritic.training.cost import Announcer
+from fcritic.training.cost import Announcer, estimate_line, estimated_seconds, require_agreed
 from fcritic.training.evaluate import Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.training.reporting import Reporter
@@ -44,18 +45,31 @@ MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
 
 
-def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
-    """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    command: str = "",
+    quiet: bool = False,
+    yes: bool = False,
+    note: str = "",
+) -> RunDirectory:
+    """Trains in a directory, or continues what is there, to the last frame; returns the directory.
+
+    What is estimated to take more than a day is refused, unless `yes` agrees to it. `note` is said first.
+    """
     prepare(config.deterministic)
     wake_device()
     # An unusable task must not leave a directory behind.
-    envs.task_units(config.task, config.action_repeat)
+    spec, _ = envs.task_units(config.task, config.action_repeat)
     require_tracker(config.log)
     require_trainable(config, RunDirectory(out))
+    seconds = estimated_seconds(config, spec, RunDirectory(out).newest_frame() // config.frames_per_iteration)
+    require_agreed(seconds, f"{config.recipe} on {config.task} to frame {config.steps:,}", yes)
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
     known = (RunDirectory(out).path / CONFIG).exists()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
-        Training(config, run, quiet, known).run()
+        notes = [note, "" if seconds is None else estimate_line(seconds)]
+        Training(config, run, quiet, known).run([line for line in notes if line])
     return run
 
 
@@ -105,11 +119,11 @@ class Training:
         """Frames taken so far, summed over the environments of a seed."""
         return self.progress.iteration * self.config.frames_per_iteration
 
-    def run(self) -> None:
-        """Iterates to the end, or until a signal asks to stop."""
+    def run(self, notes: Iterable[str] = ()) -> None:
+        """Iterates to the end, or until a signal asks to stop; says some lines before."""
         try:
             with self.stop, self.console, self.reporter.journal:
-                self.announcer.begin()
+                self.announcer.begin(notes)
                 try:
                     self._run_to_the_end()
                 except (CannotWrite, CheckpointError):

@@ -131,7 +131,7 @@ def conduct_run(task: str, method: str, frames: int, seeds: int, folder: Path) -
     config = config_of(task, method, frames, seeds)
     run = _directory(task, method, folder)
     if not is_finished(task, method, frames, seeds, folder):
-        run = train(config, run.path, f"fcritic explore sparse --tasks {task}", quiet=True)
+        run = train(config, run.path, f"fcritic explore sparse --tasks {task}", quiet=True, yes=True)
     did, curves = results.behaviour(run), results.curves(run)
     frames_of = lambda seed: np.inf if did.first_reward[seed] is None else did.first_reward[seed]
     last = lambda series: np.array(
