@@ -3,7 +3,6 @@
 import dataclasses
 import fnmatch
 import hashlib
-from pathlib import Path
 import shutil
 
 import numpy as np

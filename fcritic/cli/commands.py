@@ -16,7 +16,6 @@ from fcritic.api.trust import trust_task
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
-from fcritic.errors import UsageError
 from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
 
