@@ -109,6 +109,22 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.count("toy: One is less") == len(experiments.EXPERIMENTS)
 
 
+def test_committed_results_are_never_written_over(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
+    """Neither by default, from whatever folder, nor by naming their folder."""
+    from fcritic.cli import theory, verdicts
+
+    monkeypatch.setattr(theory, "load", lambda name: Toy())
+    committed = tmp_path / "results" / "theory" / "toy.json"
+    committed.parent.mkdir(parents=True)
+    committed.write_text("evidence")
+    monkeypatch.setattr(verdicts, "EVIDENCE", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    assert run(["theory", "toy", "--quick"]) == 0 and (tmp_path / "reports" / "toy" / "toy.json").is_file()
+    assert run(["theory", "toy", "--out", "results/theory"]) == 2
+    assert "holds committed results" in capsys.readouterr().err
+    assert committed.read_text() == "evidence" and len(list(committed.parent.iterdir())) == 1
+
+
 def test_the_slope_of_a_power_is_its_exponent():
     x = np.array([1.0, 2.0, 5.0])
     assert studies.slope(x, 3 * x**-1.5) == pytest.approx(-1.5)

@@ -42,8 +42,8 @@ class ExploreOptions:
     """Only for `sparse`: report the trainings that are finished and begin none."""
     add: tuple[str, ...] = ()
     """Only for `sparse`: files sparse.csv of other machines, whose trainings are reported as well."""
-    out: str = "results/exploration"
-    """Directory for NAME.json, NAME.csv and NAME.png."""
+    out: str | None = None
+    """Directory for NAME.json, NAME.csv and NAME.png; without it reports/NAME."""
     json: bool = False
     """Print the outcome as JSON."""
 
@@ -92,7 +92,7 @@ def _help() -> str:
             '  --methods ...      for sparse: some of the methods, such as "functional, prior" sac',
             "  --finished         for sparse: report what is finished, begin nothing",
             "  --add FILE ...     for sparse: files sparse.csv of other machines, to be reported as well",
-            "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/exploration)",
+            "  --out DIR          where NAME.json, NAME.csv and NAME.png go (reports/NAME)",
             "  --json             print the outcome as JSON",
         ]
     )

@@ -23,8 +23,8 @@ class TheoryOptions:
     """The experiment, or `all`."""
     quick: bool = False
     """Fewer seeds and shorter runs, the same claims."""
-    out: str = "results/theory"
-    """Directory for NAME.json, NAME.csv and NAME.png."""
+    out: str | None = None
+    """Directory for NAME.json, NAME.csv and NAME.png; without it reports/NAME."""
     json: bool = False
     """Print the outcome as JSON."""
 
@@ -48,7 +48,7 @@ def _help() -> str:
             _LISTING,
             "",
             "  --quick            fewer seeds and shorter runs, the same claims",
-            "  --out DIR          where NAME.json, NAME.csv and NAME.png go (results/theory)",
+            "  --out DIR          where NAME.json, NAME.csv and NAME.png go (reports/NAME)",
             "  --json             print the outcome as JSON",
         ]
     )
