@@ -1,14 +1,18 @@
-"""Runs an experiment on this machine, one configuration after the other, each in a process of its own."""
+"""How far the trainings of a study are, and what trains the rest: here, one process after the other."""
 
 from collections.abc import Callable
+import dataclasses
+from pathlib import Path
 import signal
 import subprocess
 import sys
 import time
+from typing import Literal
 
 from fcritic.errors import UsageError
-from fcritic.experiments.progress import RunProgress
 from fcritic.runs.directory import RunDirectory
+from fcritic.runs.trust import trust
+from fcritic.study.spec import Run
 from fcritic.training.console import duration
 from fcritic.training.loop import FREE_FIELDS
 
@@ -16,6 +20,46 @@ POLL = 0.2
 """Seconds between looks at a process."""
 PATIENCE = 120.0
 """Seconds that a run which was asked to stop may take to save."""
+
+
+State = Literal["waiting", "begun", "finished"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunProgress:
+    """One run and how far it is, from its folder alone."""
+
+    run: Run
+    path: Path
+    frame: int
+    """Of its newest checkpoint."""
+
+    @property
+    def state(self) -> State:
+        """Whether it still has to be trained."""
+        if self.frame >= self.run.steps:
+            return "finished"
+        return "begun" if self.frame else "waiting"
+
+    @property
+    def frames_left(self) -> int:
+        """Frames until it is finished."""
+        return max(0, self.run.steps - self.frame)
+
+    def to_json(self) -> dict[str, str | int]:
+        """Plain values."""
+        head = {"run": self.run.name, "method": self.run.method, "panel": self.run.panel, "state": self.state}
+        return head | {"frame": self.frame, "steps": self.run.steps, "command": self.run.command()}
+
+
+def progress(runs: tuple[Run, ...], folder: Path, only: tuple[str, ...] = ()) -> list[RunProgress]:
+    """All runs, or those that have one of the words in `only` as method, as task or in their name."""
+    found = []
+    for run in runs:
+        if not only or any(word in (run.method, run.task) or word in run.name for word in only):
+            path = folder / run.name
+            found.append(RunProgress(run, path, RunDirectory(path).newest_frame()))
+    return found
 
 
 class Budget:
@@ -31,9 +75,9 @@ class Budget:
 
 
 def run_all(todo: list[RunProgress], budget: Budget, say: Callable[[str], None]) -> list[str]:
-    """Trains what is not finished until the budget is spent; names of runs that failed, with the reason.
+    """Trains the unfinished runs until the budget is spent; returns the names of runs that failed, with the reason.
 
-    A run that is stopped by the end of the budget is saved and continues with the next call.
+    A run that the end of the budget stops is saved and continues with the next call.
     """
     failed = []
     waiting = [each for each in todo if each.state != "finished"]
@@ -56,12 +100,22 @@ def run_all(todo: list[RunProgress], budget: Budget, say: Callable[[str], None])
     return failed
 
 
+def begin(each: RunProgress) -> None:
+    """Writes the run's configuration into its folder, so that `resume` is all that it needs."""
+    trust(each.run.task)  # the user named the study that names it
+    config = each.run.config().to_json()
+    RunDirectory.create_or_open(each.path, config, each.run.command(), FREE_FIELDS).close()
+
+
 def run_one(each: RunProgress, budget: Budget) -> str:
-    """Trains one configuration in a process; what went wrong, or nothing."""
-    config = each.run.config()
-    with RunDirectory.create_or_open(each.path, config.to_json(), each.run.command(), FREE_FIELDS):
-        pass  # it now holds its configuration, so `resume` is all that is needed
-    command = [sys.executable, "-m", "fcritic.experiments.child", str(each.path)]
+    """Trains one configuration in a process; returns its fault, or nothing."""
+    begin(each)
+    return resume(each.path, budget)
+
+
+def resume(path: Path, budget: Budget) -> str:
+    """Continues the run in a folder, in a process that ends with this one; returns its fault, or nothing."""
+    command = [sys.executable, "-m", "fcritic.cli.child", str(path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             _wait(process, budget)
@@ -70,7 +124,7 @@ def run_one(each: RunProgress, budget: Budget) -> str:
             process.wait(PATIENCE)
             raise
         told = (process.stderr.read() if process.stderr else "").strip().splitlines()
-    # One that was asked to stop before it could listen is ended by the signal itself; it had nothing to save.
+    # A process that was asked to stop before it could listen is ended by the signal itself; it had nothing to save.
     if process.returncode in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
         return ""
     return told[-1].removeprefix("fcritic: ") if told else f"exit code {process.returncode}"
@@ -88,7 +142,7 @@ def _wait(process: subprocess.Popen, budget: Budget) -> None:
 
 
 def parse_budget(text: str | None) -> float | None:
-    """Seconds in ``25m``, ``1.5h``, ``90s`` or ``90``."""
+    """The seconds in ``25m``, ``1.5h``, ``90s`` or ``90``."""
     if text is None:
         return None
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -1,6 +1,6 @@
-"""One run in a process that does not outlive the one that started it: `python -m fcritic.experiments.child DIR`.
+"""One run in a process that does not outlive the one that started it: `python -m fcritic.cli.child DIR`.
 
-If the parent dies, by a kill or with its machine's services, the run is told to save and end. Otherwise it would
+If the parent dies, by a kill or with its machine's services, the run saves and ends. Otherwise it would
 keep the directory locked while another machine tries to continue it.
 """
 

@@ -1,4 +1,7 @@
-"""Runs an experiment on a Ray cluster: one task per configuration, continued elsewhere when a node is lost.
+"""Trains the runs of a study on a Ray cluster: a task per run, continued elsewhere when a node is lost.
+
+A node gets the path of a run's folder, which holds its configuration, and resumes it.
+
 
 Ray is an extra (`pip install 'fcritic[cluster]'`) and is imported nowhere else. Without an address a cluster is
 started on this machine, bound to loopback, with a token that only this process and its workers know.
@@ -14,10 +17,7 @@ import time
 from typing import Any
 
 from fcritic.errors import UsageError
-from fcritic.experiments.catalog import EXPERIMENTS
-from fcritic.experiments.local import Budget, run_one
-from fcritic.experiments.progress import RunProgress
-from fcritic.experiments.spec import Run
+from fcritic.study.execute import Budget, RunProgress, begin, resume
 from fcritic.training.console import duration
 
 RETRIES = 5
@@ -36,14 +36,16 @@ class Needs:
 def run_all(
     todo: list[RunProgress], budget: Budget, say: Callable[[str], None], address: str | None, needs: Needs
 ) -> list[str]:
-    """As `local.run_all`, but on a cluster: runs side by side, as many as the nodes have room for."""
+    """As `execute.run_all`, but on a cluster: runs side by side, as many as the nodes have room for."""
     waiting = [each for each in todo if each.state != "finished"]
     ray = _connect(address, say)
     try:
         _require_room(ray, needs)
         task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES)(_train)
         marker = _leave_marker(waiting)
-        jobs = {task.remote(*_as_text(each), str(marker)): each for each in waiting}
+        for each in waiting:
+            begin(each)
+        jobs = {task.remote(str(each.path.resolve()), str(marker)): each for each in waiting}
         return _watch(ray, jobs, budget, say)
     finally:
         ray.shutdown()
@@ -93,24 +95,11 @@ def _leave_marker(waiting: list[RunProgress]) -> Path:
     return marker
 
 
-def _as_text(each: RunProgress) -> tuple[str, str, int, str]:
-    """A run by name: what travels to a node is text."""
-    for name, experiment in EXPERIMENTS.items():
-        if each.run in experiment.runs:
-            return name, each.run.name, each.frame, str(each.path.resolve())
-    raise ValueError(f"{each.run.name} is of no known experiment")
-
-
-def _train(experiment: str, name: str, frame: int, path: str, marker: str) -> str:
-    """On a node: continues one run from its last checkpoint; what went wrong, or nothing."""
+def _train(path: str, marker: str) -> str:
+    """On a node: continues the run in a folder from its last checkpoint; returns its fault, or nothing."""
     if not Path(marker).exists():
         return f"{socket.gethostname()} does not see {Path(marker).parent}; name a shared folder with --dir"
-    run = _find(experiment, name)
-    return run_one(RunProgress(run, Path(path), frame), Budget(None))
-
-
-def _find(experiment: str, name: str) -> Run:
-    return next(run for run in EXPERIMENTS[experiment].runs if run.name == name)
+    return resume(Path(path), Budget(None))
 
 
 def _watch(ray: Any, jobs: dict[Any, RunProgress], budget: Budget, say: Callable[[str], None]) -> list[str]:
