@@ -7,11 +7,11 @@ import jax
 import numpy as np
 
 from fcritic.errors import UsageError
+from fcritic.results.plots import panels
+from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from fcritic.theory.evaluation import evaluate
-from fcritic.theory.experiments.base import Claim, Experiment, Outcome
 from fcritic.theory.features import AbstractFeatures, Fixed, tabular
 from fcritic.theory.mdp import FiniteMDP
-from fcritic.theory.pictures import panels
 from fcritic.theory.problems import disjoint_policies, linear_mdp, random_policy
 from fcritic.theory.rivals import Emphatic, learn
 from fcritic.theory.schedule import step_for
@@ -34,16 +34,16 @@ RUNS = {
 CONVERGES = tuple(RUNS)[:3]
 
 
-class DisjointSupport(Experiment):
+class DisjointSupport(Study):
     """Target on the lower half of the actions, behaviour on the upper half, in linear MDPs."""
 
     name = "disjoint-support"
-    statement = (
+    question = (
         "Where target and behaviour share no action, importance ratios do not exist and tabular features learn "
         "nothing, but Algorithm 2 with functional features still converges, because C(pi, mu) is finite."
     )
 
-    def run(self, quick: bool) -> Outcome:
+    def find(self, runs: Trainings, quick: bool) -> Findings:
         """Three MDPs with 30 seeds each; quick: one with 10."""
         problems, seeds = (1, 10) if quick else (3, 30)
         shares: dict[str, list[np.ndarray]] = {name: [] for name in RUNS}
@@ -72,11 +72,11 @@ class DisjointSupport(Experiment):
             for name, each in paths.items()
             for index, path in enumerate(each)
         ]
-        return Outcome(_claims(paths, spread, covered, refused), data, rows, _notes(paths, elsewhere))
+        return Findings(_claims(paths, spread, covered, refused), rows, data, _notes(paths, elsewhere))
 
-    def draw(self, outcome: Outcome, path: Path) -> None:
+    def draw(self, findings: Findings, path: Path) -> None:
         """Error against transitions; learned against true values of the target's pairs."""
-        data = outcome.data
+        data = findings.plot
         with panels(path, 2, "Disjoint support: target and behaviour share no action", width=5.6) as axes:
             for name, share in data["share_of_range"].items():
                 transitions = data["inner"] * np.arange(len(share))
@@ -149,14 +149,16 @@ def _claims(
     spread: dict[str, list[float]],
     covered: dict[str, list[float]],
     refused: list[bool],
-) -> list[Claim]:
+) -> list[Verdict]:
     claims = [
-        Claim("Importance ratios do not exist: emphatic TD is refused", all(refused), {"problems": len(refused)}),
-        Claim(
+        judged("Importance ratios do not exist: emphatic TD is refused", all(refused), {"problems": len(refused)},
+               "", "control"),
+        judged(
             "C(pi, mu) is finite with functional features and infinite with tabular ones",
             bool(np.isfinite(covered[WHITE]).all() and np.isinf(covered[TABULAR]).all()),
             {"C": covered[WHITE], "C with x(s, a)": covered[FACTORS], "C tabular": covered[TABULAR]},
             "eq:eval_metric",
+            "paper",
         ),
     ]  # fmt: skip
     for name in CONVERGES:
@@ -164,11 +166,13 @@ def _claims(
         figures = {"largest": final.max(), "median": np.median(final), "runs": len(final),
                    "largest, in standard deviations of Q": max(spread[name])}  # fmt: skip
         statement = f"Algorithm 2 ({name}) ends below 2 % of the value range in every run"
-        claims.append(Claim(statement, bool((final < LIMIT).all()), figures, "thm-evaluation"))
+        claims.append(judged(statement, bool((final < LIMIT).all()), figures, "thm-evaluation", "paper"))
     path = paths["tabular, warm start"]
     figures = {"smallest final share of the range": path[:, -1].min(), "first": path[:, 0].min()}
     stays = bool((path[:, -1] > 0.99 * path[:, 0]).all())
-    claims.append(Claim("With tabular features the error stays where it began", stays, figures, "eq:eval_metric"))
+    claims.append(
+        judged("With tabular features the error stays where it began", stays, figures, "eq:eval_metric", "control")
+    )
     return claims
 
 
@@ -185,4 +189,4 @@ def _notes(paths: dict[str, np.ndarray], elsewhere: list[np.ndarray]) -> list[st
     ]
 
 
-EXPERIMENT = DisjointSupport()
+STUDY = DisjointSupport()
