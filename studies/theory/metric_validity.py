@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from fcritic.results.plots import panels
+from fcritic.study.spec import Findings, Study, Trainings, Verdict
 from fcritic.theory.actor_critic import Settings, actor_critic
 from fcritic.theory.assessment import assess, coefficients
 from fcritic.theory.critics import Fitted
-from fcritic.theory.experiments.base import Claim, Experiment, Outcome
-from fcritic.theory.pictures import panels
 from fcritic.theory.policies import LogLinear
 from fcritic.theory.policy_gradients import Control
 from fcritic.theory.problems import linear_mdp, uniform_policy
@@ -69,16 +69,16 @@ def violations(error: np.ndarray, bound: np.ndarray) -> dict[str, float]:
     return {"share of steps": float(np.mean(ratio > ROUNDING)), "largest ratio": float(np.max(ratio))}
 
 
-class MetricValidity(Experiment):
+class MetricValidity(Study):
     """The bounds of eq. (9), corrected and as printed."""
 
     name = "metric-validity"
-    statement = (
+    question = (
         "Along the paths of Algorithm 3 the error of the gradient stays below C_1 + C_2, at most 2 Delta, times "
         "the weight error, with the corrected C_1. The printed C_1 and use of Delta are judged beside it."
     )
 
-    def run(self, quick: bool) -> Outcome:
+    def find(self, runs: Trainings, quick: bool) -> Findings:
         """All problems and both settings."""
         count, seeds, steps = (2, 3, 60) if quick else (6, 10, 200)
         rows, every = [], []
@@ -88,16 +88,16 @@ class MetricValidity(Experiment):
                 every.append(path)
                 rows.append({"problem": name, "setting": setting} | _summary(path))
         joined = {name: np.concatenate([path[name] for path in every]) for name in every[0]}
-        return Outcome(_claims(joined), _data(joined), rows, _notes(joined))
+        return Findings(_claims(joined), rows, _data(joined), _notes(joined))
 
-    def draw(self, outcome: Outcome, path: Path) -> None:
+    def draw(self, findings: Findings, path: Path) -> None:
         """Errors against bounds: below the diagonal the bound holds."""
         shown = {
             "largest component": ("corrected bound C_1 + C_2", "largest", "corrected", "exact"),
             "largest component of G_1": ("printed C_1", "first term", "printed", "first_exact"),
             "length": ("C_1 + C_2", "length", "corrected", "euclidean"),
         }
-        points = {name: np.array(values) for name, values in outcome.data["points"].items()}
+        points = {name: np.array(values) for name, values in findings.plot["points"].items()}
         with panels(path, 3, "Error of the gradient per unit of weight error, at every step", width=4.4) as axes:
             for axis, (what, (bound, error, limit, worst)) in zip(axes, shown.items(), strict=True):
                 axis.loglog(
@@ -159,10 +159,10 @@ def _notes(joined: dict[str, np.ndarray]) -> list[str]:
     ]
 
 
-def _claims(joined: dict[str, np.ndarray]) -> list[Claim]:
+def _claims(joined: dict[str, np.ndarray]) -> list[Verdict]:
     bound = joined["first"] + joined["second"]
     sides = np.sqrt(joined["parameters"])
-    judged = [
+    stated = [
         ("The largest component of the error is below C_1 + C_2 times the weight error, C_1 with absolute values.",
          joined["largest"], joined["exact"], bound, "eq: delta, corrected"),
         ("It is below 2 Delta times the weight error.",
@@ -177,14 +177,15 @@ def _claims(joined: dict[str, np.ndarray]) -> list[Claim]:
          joined["length"], joined["euclidean"], sides * bound, "thm-main-convergence, corrected"),
     ]  # fmt: skip
     return [
-        Claim(
+        judged(
             statement,
             bool(np.all(worst <= limit * ROUNDING) and np.all(actual <= limit * ROUNDING)),
             {"actual weight errors": violations(actual, limit), "worst weight errors": violations(worst, limit)},
             source,
+            "corrected" if "corrected" in source else "paper",
         )
-        for statement, actual, worst, limit, source in judged
+        for statement, actual, worst, limit, source in stated
     ]
 
 
-EXPERIMENT = MetricValidity()
+STUDY = MetricValidity()
