@@ -14,17 +14,17 @@ from jax import Array
 import jax.numpy as jnp
 import numpy as np
 
+from fcritic.results.plots import panels
+from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from fcritic.theory.critics import Fitted
-from fcritic.theory.experiments.base import Claim, Experiment, Outcome
-from fcritic.theory.experiments.control import exact_features
 from fcritic.theory.features import Successor
 from fcritic.theory.mdp import FiniteMDP
-from fcritic.theory.pictures import panels
 from fcritic.theory.policies import TabularSoftmax
 from fcritic.theory.policy_gradients import Control, policy_gradient
 from fcritic.theory.precision import float64
 from fcritic.theory.problems import garnet, linear_mdp, river_swim
 from fcritic.theory.trust import coverage
+from studies.theory.control import exact_features
 
 FORMULAS = {
     "both": "both terms (functional critic)",
@@ -108,16 +108,16 @@ def study(mdp: FiniteMDP, features: Successor, seed: int, seeds: int) -> dict[st
     }
 
 
-class SecondTerm(Experiment):
+class SecondTerm(Study):
     """Cosines to the true gradient as behaviour moves away."""
 
     name = "second-term"
-    statement = (
+    question = (
         "The off-policy gradient needs its second term, or exact emphasis: without it the direction is lost as "
         "behaviour moves away from the target policy."
     )
 
-    def run(self, quick: bool) -> Outcome:
+    def find(self, runs: Trainings, quick: bool) -> Findings:
         """All families with exact values, some also with a learned critic."""
         count, seeds = (2, 5) if quick else (6, 20)
         found = {
@@ -139,14 +139,14 @@ class SecondTerm(Experiment):
             for index, each in enumerate(studies)
             for place in range(len(DISTANCES))
         ]
-        return Outcome(_claims(found), _data(found), rows)
+        return Findings(_claims(found), rows, _data(found))
 
-    def draw(self, outcome: Outcome, path: Path) -> None:
+    def draw(self, findings: Findings, path: Path) -> None:
         """One panel per family, and one with a learned critic."""
         colours = dict(zip(FORMULAS, ("C0", "C3", "C2", "C7"), strict=True))
         styles = dict(zip(FORMULAS, ("-", "-", "--", ":"), strict=True))
-        shown = {f"{name}, exact values": curves for name, curves in outcome.data["exact"].items()}
-        shown["RiverSwim, learned critic"] = outcome.data["learned"]["RiverSwim"]
+        shown = {f"{name}, exact values": curves for name, curves in findings.plot["exact"].items()}
+        shown["RiverSwim, learned critic"] = findings.plot["learned"]["RiverSwim"]
         with panels(path, len(shown), "Cosine to the true off-policy gradient", width=3.9) as axes:
             for axis, (title, curves) in zip(axes, shown.items(), strict=True):
                 for kind, label in FORMULAS.items():
@@ -179,50 +179,58 @@ def _data(found: dict[str, list[dict]]) -> dict[str, Any]:
     }
 
 
-def _claims(found: dict[str, list[dict]]) -> list[Claim]:
+def _claims(found: dict[str, list[dict]]) -> list[Verdict]:
     lowest = {
         kind: min(float(np.min(each["exact"][kind])) for studies in found.values() for each in studies)
         for kind in FORMULAS
     }
     exact = {
-        "both": ("the sum of both terms", "eq-policy-grad-full"),
-        "emphatic": ("the first term with m' = d_mu' (I - gamma P_pi)^-1", "eq-off-policy-formula-with-emphasis"),
+        "both": ("the sum of both terms", "eq-policy-grad-full", "paper"),
+        "emphatic": (
+            "the first term with m' = d_mu' (I - gamma P_pi)^-1",
+            "eq-off-policy-formula-with-emphasis",
+            "corrected",
+        ),
         "emphatic-printed": (
             "the first term with m as printed",
             "eq-off-policy-formula-with-emphasis, to the letter",
+            "paper",
         ),
     }
     always = [
-        Claim(
+        judged(
             f"With exact values {what} is the true gradient for every behaviour policy.",
             lowest[kind] > 1 - 1e-9,
             {"lowest cosine": lowest[kind]},
             source,
+            whose,
         )
-        for kind, (what, source) in exact.items()
+        for kind, (what, source, whose) in exact.items()
     ]
     return always + _claims_on_distance(found, lowest["first"])
 
 
-def _claims_on_distance(found: dict[str, list[dict]], lowest: float) -> list[Claim]:
+def _claims_on_distance(found: dict[str, list[dict]], lowest: float) -> list[Verdict]:
     means = {family: _mean(studies, "exact") for family, studies in found.items()}
     start = min(float(mean["first"][0]) for mean in means.values())
     far = {family: float(mean["first"][-1]) for family, mean in means.items()}
     learned = {family: _mean(found[family], "learned") for family in LEARNED}
     return [
-        Claim(
+        judged(
             "The first term alone has the right direction where behaviour is the target policy itself.",
             start > 1 - 1e-9,
             {"lowest mean cosine there": start},
             "policy gradient theorem with rho = d_pi",
+            "control",
         ),
-        Claim(
+        judged(
             f"Far away the first term alone loses the direction (mean cosine below {LOST}), in every family.",
             max(far.values()) < LOST,
             {"mean cosine at the farthest behaviour": far, "lowest of all": lowest},
             "section 2, after eq-policy-grad-full",
+            "paper",
         ),
-        Claim(
+        judged(
             f"With a critic learned from {TRANSITIONS} transitions both terms point better than the first alone at "
             "the farthest behaviour.",
             all(curves["both"][-1] > curves["first"][-1] for curves in learned.values()),
@@ -231,8 +239,9 @@ def _claims_on_distance(found: dict[str, list[dict]], lowest: float) -> list[Cla
                 for family, curves in learned.items()
             },
             "eq-our-gradient-formula",
+            "paper",
         ),
     ]
 
 
-EXPERIMENT = SecondTerm()
+STUDY = SecondTerm()
