@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fcritic.exploration.calibration import measures
-from fcritic.exploration.experiments.judging import Gap, gap
 from fcritic.exploration.family import (
     DRAWS,
     GRID,
@@ -23,8 +22,9 @@ from fcritic.exploration.family import (
 from fcritic.exploration.methods import PRIORS, Method
 from fcritic.exploration.posterior import Prior
 from fcritic.exploration.tasks import river_swim
-from fcritic.theory.experiments.base import Claim, Experiment, Outcome
-from fcritic.theory.pictures import panels
+from fcritic.results.plots import panels
+from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
+from studies.exploration.judging import Gap, gap
 
 PRIOR = Prior()
 MEMBERS = 20
@@ -39,19 +39,19 @@ PLANE_KINDS = ("functional", "refitted", "independent", "shared")
 MEASURES = ("mean_error", "std_error", "std_ratio", "wasserstein", "correlation_error", "argmax_distance")
 
 
-class Calibration(Experiment):
+class Calibration(Study):
     """RiverSwim with six states, data of the uniformly random policy, policies that go right with probability p.
 
     Then with two parameters: a probability for the left and one for the right half of the river.
     """
 
     name = "calibration"
-    statement = (
+    question = (
         "An ensemble of functional critics carries a distribution over the return of every policy, as posterior "
         "sampling does; ensembles of standard critics do not."
     )
 
-    def run(self, quick: bool) -> Outcome:
+    def find(self, runs: Trainings, quick: bool) -> Findings:
         """20 data sets after 5, 20 and 100 episodes; quick: 8 after 20."""
         seeds, lengths = (8, (SHOWN,)) if quick else (20, (5, SHOWN, 100))
         task = river_swim(6)
@@ -73,11 +73,11 @@ class Calibration(Experiment):
                 "table": {length: _table(rows, length) for length in lengths},
                 "plane": {"side": SIDE, "surfaces": surfaces, "table": _table(plane_rows, SHOWN)}}  # fmt: skip
         told = [{"parameters": 1, **row} for row in rows] + [{"parameters": 2, **row} for row in plane_rows]
-        return Outcome(_claims(rows) + _plane_claims(plane_rows), data, told, _notes(table, scale))
+        return Findings(_claims(rows) + _plane_claims(plane_rows), told, data, _notes(table, scale))
 
-    def draw(self, outcome: Outcome, path: Path) -> None:
+    def draw(self, findings: Findings, path: Path) -> None:
         """One panel per method: the posterior in grey, curves in green, best policies as ticks; then surfaces."""
-        data = outcome.data
+        data = findings.plot
         exact = data["curves"]["posterior"]
         names = list(data["curves"])
         low, high = np.quantile(exact, [0.05, 0.95], axis=0)
@@ -173,7 +173,7 @@ def _compare(rows: list[dict[str, Any]], first: str, second: str, measure: str =
     return gap(_values(rows, first, measure), _values(rows, second, measure))
 
 
-def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
+def _claims(rows: list[dict[str, Any]]) -> list[Verdict]:
     ours = "functional+anchored+masks"
     claims = []
     for rival in ("shared", "independent"):
@@ -182,10 +182,10 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
             statement = (
                 f"Functional critics are closer to the posterior than {rival} ones in {measure}, options equal"
             )
-            claims.append(Claim(statement, found.below, found.figures(ours, rival), "fig:psrl"))
+            claims.append(judged(statement, found.below, found.figures(ours, rival), "fig:psrl", "paper"))
     found = _compare(rows, f"{REFITTED}+anchored+masks", ours)
     claims.append(
-        Claim(
+        judged(
             "Standard critics trained anew for each policy are no further from the posterior than functional ones",
             not found.above,
             found.figures(REFITTED, ours),
@@ -196,24 +196,26 @@ def _claims(rows: list[dict[str, Any]]) -> list[Claim]:
         name: float(_values(rows, name, "std_ratio").mean()) for name in ("functional", "functional+masks", ours)
     }
     statement = "Without a prior function the paper's ensemble has less than half of the posterior's spread"
-    claims.append(Claim(statement, ratio["functional"] < 0.5, ratio, "no prior in alg-ensemble-algorithm"))
+    claims.append(judged(statement, ratio["functional"] < 0.5, ratio, "no prior in alg-ensemble-algorithm"))
     for prior in PRIORS[1:]:
         found = _compare(rows, f"functional+{prior}", "functional")
         statement = f"The prior ({prior}) brings functional critics closer to the posterior"
-        claims.append(Claim(statement, found.below, found.figures(prior, "none")))
+        claims.append(judged(statement, found.below, found.figures(prior, "none")))
     found = _compare(rows, ours, "functional+anchored")
     claims.append(
-        Claim("Masks bring functional critics closer to the posterior", found.below, found.figures("masks", "none"))
+        judged(
+            "Masks bring functional critics closer to the posterior", found.below, found.figures("masks", "none")
+        )
     )
     return claims
 
 
-def _plane_claims(rows: list[dict[str, Any]]) -> list[Claim]:
+def _plane_claims(rows: list[dict[str, Any]]) -> list[Verdict]:
     claims = []
     for rival in ("shared", "independent"):
         found = _compare(rows, "functional+anchored", f"{rival}+anchored")
         statement = f"With two parameters functional critics are closer to the posterior than {rival} ones in W1"
-        claims.append(Claim(statement, found.below, found.figures("functional", rival), "fig:psrl"))
+        claims.append(judged(statement, found.below, found.figures("functional", rival), "fig:psrl", "paper"))
     return claims
 
 
@@ -226,4 +228,4 @@ def _notes(table: dict[str, dict[str, float]], scale: float) -> list[str]:
     ]
 
 
-EXPERIMENT = Calibration()
+STUDY = Calibration()
