@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from fcritic.exploration.episodes import explore
-from fcritic.exploration.experiments.judging import Gap, gap
 from fcritic.exploration.learners import LEARNERS
 from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 from fcritic.exploration.planning import optimal_return
 from fcritic.exploration.running import run
 from fcritic.exploration.tasks import river_swim
-from fcritic.theory.experiments.base import Claim, Experiment, Outcome
-from fcritic.theory.pictures import panels
+from fcritic.results.plots import panels
+from fcritic.study.spec import Findings, Kind, Study, Trainings, Verdict, judged
+from studies.exploration.judging import Gap, gap
 
 EPISODES, SEEDS = 1000, 10
 MARKS = (100, 300, 1000)
@@ -31,16 +31,17 @@ Regrets = dict[tuple[str, int], np.ndarray]
 """Cumulative regret[seeds, episodes] of a method in a river of this length."""
 
 
-class RiverSwim(Experiment):
+class RiverSwim(Study):
     """Rivers of 6, 12 and 20 states, 1000 episodes."""
 
     name = "riverswim"
-    statement = (
+    shown = ("regret",)
+    question = (
         "Posterior sampling and randomised values explore RiverSwim; so do ensembles, if they have what it takes: "
         "the functional form, a prior, or one member for a whole episode."
     )
 
-    def run(self, quick: bool) -> Outcome:
+    def find(self, runs: Trainings, quick: bool) -> Findings:
         """10 seeds. All options with six states, some in longer rivers; quick: six states, some options."""
         regrets: Regrets = {}
         for length in (6,) if quick else (6, 12, 20):
@@ -58,11 +59,11 @@ class RiverSwim(Experiment):
         best = {length: optimal_return(river_swim(length)) for _, length in regrets}
         data = {"regret": _by_method(regrets, np.mean), "standard_deviation": _by_method(regrets, _deviation),
                 "optimal_return": best, "paths": _paths(regrets)}  # fmt: skip
-        return Outcome(_claims(regrets), data, rows, _notes(regrets))
+        return Findings(_claims(regrets), rows, data, _notes(regrets))
 
-    def draw(self, outcome: Outcome, path: Path) -> None:
+    def draw(self, findings: Findings, path: Path) -> None:
         """Mean cumulative regret with six states: known learners beside each kind with its priors."""
-        paths, marks = outcome.data["paths"]["6"], outcome.data["paths"]["episodes"]
+        paths, marks = findings.plot["paths"]["6"], findings.plot["paths"]["episodes"]
         with panels(path, 4, "RiverSwim, six states, ten seeds: cumulative regret", width=4.4, rows=2) as axes:
             for name in LEARNERS:
                 axes[0].plot(marks, paths[name], label=name)
@@ -112,27 +113,31 @@ def _lengths(regrets: Regrets, *names: str) -> list[int]:
     ]
 
 
-def _less(regrets: Regrets, first: str, second: str, statement: str, source: str = "") -> Claim:
+def _less(
+    regrets: Regrets, first: str, second: str, statement: str, source: str = "", kind: Kind = "ours"
+) -> Verdict:
     """Judged for every length by itself; the claim holds where it holds for all."""
     gaps: dict[int, Gap] = {
         length: gap(regrets[first, length][:, -1], regrets[second, length][:, -1])
         for length in _lengths(regrets, first, second)
     }
     figures = {f"{length} states": each.figures(first, second) for length, each in gaps.items()}
-    return Claim(statement, all(each.below for each in gaps.values()), figures, source)
+    return judged(statement, all(each.below for each in gaps.values()), figures, source, kind)
 
 
-def _claims(regrets: Regrets) -> list[Claim]:
+def _claims(regrets: Regrets) -> list[Verdict]:
     claims = []
     for name, (anchor, allowed) in ANCHORS.items():
         last = regrets[name, 6][:, -1]
         error = _deviation(last) / len(last) ** 0.5
         figures = {"mean": float(last.mean()), "deviation": _deviation(last), "anchor": anchor, "allowed": allowed}
         holds = bool(abs(last.mean() - anchor) <= allowed + 2 * error)
-        claims.append(Claim(f"{name} has the regret that was measured elsewhere", holds, figures, "anchor"))
+        claims.append(
+            judged(f"{name} has the regret that was measured elsewhere", holds, figures, "anchor", "control")
+        )
     for rival in ("shared", "independent", "actors"):
         statement = f"The functional form has less regret than {rival} critics, both with a prior"
-        claims.append(_less(regrets, f"functional-own+{BEST}", f"{rival}+{BEST}", statement, "sec-psrl"))
+        claims.append(_less(regrets, f"functional-own+{BEST}", f"{rival}+{BEST}", statement, "sec-psrl", "paper"))
     statement = "The second term of the gradient lowers the regret of functional critics with a prior"
     claims.append(_less(regrets, f"functional-own+{BEST}", f"functional-first+{BEST}", statement, "eq (2)"))
     statement = "Training every critic on all actors lowers the regret of functional critics with a prior"
@@ -154,4 +159,4 @@ def _notes(regrets: Regrets) -> list[str]:
     return notes
 
 
-EXPERIMENT = RiverSwim()
+STUDY = RiverSwim()
