@@ -1,4 +1,4 @@
-"""The command `fcritic explore`, its verdicts and its files."""
+"""Studies of exploration: their verdicts, and what is kept of a long one."""
 
 import json
 from pathlib import Path
@@ -7,28 +7,16 @@ import numpy as np
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.exploration import experiments
 from fcritic.exploration.episodes import History
-from fcritic.exploration.experiments import calibration, deepsea, riverswim
-from fcritic.exploration.experiments.deepsea_claims import claims_of, reaches
-from fcritic.exploration.experiments.deepsea_runs import Dive, Diver, climb, divers
-from fcritic.exploration.experiments.judging import gap
 from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
-from fcritic.theory.experiments.base import conduct
+from fcritic.study.catalog import load
+from fcritic.study.report import conduct
+from fcritic.study.spec import Trainings
 
-
-@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
-def test_every_experiment_is_found_by_its_name(name: str):
-    assert experiments.load(name).name == name
-    assert experiments.load(name).statement.endswith(".")
-
-
-def test_without_a_name_the_command_lists_them(capsys: pytest.CaptureFixture):
-    assert run(["explore"]) == 0
-    text = capsys.readouterr().out
-    assert all(f"  {name}" in text and line in text for name, line in experiments.EXPERIMENTS.items())
-    assert run(["explore", "riversim"]) == 2
-    assert "did you mean riverswim?" in capsys.readouterr().err
+load("deepsea")
+from studies.exploration import calibration, deepsea, riverswim  # noqa: E402
+from studies.exploration.deepsea import Dive, Diver, claims_of, climb, divers, reaches  # noqa: E402
+from studies.exploration.judging import gap  # noqa: E402
 
 
 def test_names_of_methods():
@@ -78,7 +66,7 @@ def test_deepsea_climbs_while_half_of_the_seeds_solve(tmp_path: Path, monkeypatc
     who["functional-own+prior"] = stand_in("functional-own+prior", 15.0, largest=6)
     monkeypatch.setattr(deepsea, "divers", lambda methods: list(who.values()))
     monkeypatch.setattr(deepsea, "knowledge", lambda *rest: {"cosine": np.array([[0.1, 0.7, 0.2]])})
-    report = conduct(deepsea.EXPERIMENT, True, tmp_path)
+    report = conduct(deepsea.STUDY, Trainings(tmp_path), True, "", tmp_path)
     reach = report["data"]["reach"]["deterministic"]
     assert (reach["independent+prior"], reach["functional-own+prior"], reach["shared"]) == (10, 6, 0)
     assert "10" not in report["data"]["median"]["deterministic"]["greedy"]  # it did not go on
@@ -105,12 +93,12 @@ def test_claims_of_a_full_ladder():
         (form, name, size): Dive(form, name, size, np.array([mean - 10, mean, mean + 10]), 0.0)
         for (form, name, size), mean in found.items()
     }
-    verdicts = {claim.statement: claim for claim in claims_of(dives, episodes=1000)}
+    verdicts = {verdict.claim: verdict for verdict in claims_of(dives, episodes=1000)}
     remedy = verdicts["All actors and no second term: fewer episodes than own actor and both terms"]
-    assert remedy.holds and remedy.figures["functional-own+prior: mean episodes at N = 20"] == 500
-    assert not verdicts["Policies near its actor, never run, in a critic's training: fewer episodes"].holds
-    assert verdicts["The functional form gets further than actors critics, both with a prior"].holds
-    assert not verdicts["Greedy and epsilon-greedy learners solve no size"].holds
+    assert remedy.outcome == "holds" and remedy.figures["functional-own+prior: mean episodes at N = 20"] == 500
+    assert verdicts["Policies near its actor, never run, in a critic's training: fewer episodes"].outcome == "fails"
+    assert verdicts["The functional form gets further than actors critics, both with a prior"].outcome == "holds"
+    assert verdicts["Greedy and epsilon-greedy learners solve no size"].outcome == "fails"
     assert reaches(dives)["deterministic"]["functional-own+prior"] == 30
 
 
