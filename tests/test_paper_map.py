@@ -5,9 +5,10 @@ import re
 from paper_pages import BASELINES, DESIGN, DOCS, PAPER, resolve, table
 import pytest
 
-from fcritic.exploration.experiments import EXPERIMENTS as EXPLORATIONS
-from fcritic.theory.experiments import EXPERIMENTS
+from fcritic.study.catalog import folder_of, studies
 
+JUDGES = studies(folder_of(), "theory").keys()
+EXPLORATIONS = studies(folder_of(), "exploration").keys()
 THEORY_PAGE = (DOCS / "theory.md").read_text(encoding="utf-8")
 EXPLORATION_PAGE = (DOCS / "exploration.md").read_text(encoding="utf-8")
 
@@ -127,7 +128,7 @@ def test_every_piece_of_the_theory_has_a_function_and_a_judge(label: str):
     assert names_in(rows[0][2])
     judges = re.findall(r"`([\w-]+)`", rows[0][3])
     assert judges or rows[0][3] == "tests"
-    assert set(judges) <= EXPERIMENTS.keys()
+    assert set(judges) <= JUDGES
 
 
 @pytest.mark.parametrize("label", EXPLORATION)
@@ -136,7 +137,7 @@ def test_every_piece_of_exploration_has_a_function_and_a_judge(label: str):
     assert len(rows) == 1
     assert names_in(rows[0][2])
     judges = set(re.findall(r"`([\w-]+)`", rows[0][3]))
-    assert judges and judges <= EXPLORATIONS.keys()
+    assert judges and judges <= EXPLORATIONS
 
 
 @pytest.mark.parametrize("label", MISSING)
