@@ -200,6 +200,21 @@ def test_a_file_of_ones_own_is_a_study(tmp_path: Path, capsys):
     assert cli(["experiment", "report", str(file), *rest[:2], "--out", str(tmp_path)]) == 2  # beside it: --record
 
 
+def test_a_record_of_trainings_keeps_what_was_recorded_before(checkout: Path, capsys):
+    """Rows of methods that have no folder here stay to the letter, those trained here are written anew."""
+    (checkout / "beside.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    (checkout / "mine.py").write_text(OWN.replace("import beside", "from studies.theory import beside"))
+    head = "task,envs,method,seed,frames,mean_actor,actors\n"
+    kept = "probe-both,1,large,0,150,0.50,1 0\nprobe-both,1,large,1,150,0.25,0 1\nelsewhere,1,other,0,150,7.10,7\n"
+    (checkout / "mine.csv").write_text(head + "probe-both,1,small,0,150,9.99,9\n" + kept)
+    assert cli(["experiment", "run", "mine", "--only", "small"]) == 0
+    assert cli(["experiment", "report", "mine", "--add", str(checkout / "mine.csv"), "--record"]) == 0
+    text = (checkout / "mine.csv").read_text()
+    assert text.startswith(head + kept) and "9.99" not in text
+    assert [line.split(",")[2] for line in text.splitlines()[4:]] == ["small"] * 4
+    assert json.loads((checkout / "mine.json").read_text())["claims"][0]["figures"]["large"] == 0.375
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

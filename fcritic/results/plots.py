@@ -80,7 +80,9 @@ def _small_png(figure: plt.Figure) -> bytes:
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=dpi, format="png")
         small = io.BytesIO()
-        Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+        Image.open(drawn).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            small, "PNG", optimize=True
+        )
         if small.tell() <= MOST_BYTES:
             break
     return small.getvalue()

@@ -83,8 +83,11 @@ def conduct(
         "data": findings.plot,
     }  # fmt: skip
     report = plain(report)
-    if findings.rows:
-        _write("the figures", out / f"{study.name}.csv", _csv(findings.rows))
+    rows = [plain(row) for row in findings.rows]
+    if record and study.runs:
+        rows = _with_earlier(rows, out / f"{study.name}.csv", study, runs)
+    if rows:
+        _write("the figures", out / f"{study.name}.csv", _csv(rows))
     _write("the outcome", out / f"{study.name}.json", json.dumps(report, indent=1, allow_nan=False) + "\n")
     if not record:
         study.draw(findings, out / f"{study.name}.svg")
@@ -162,10 +165,23 @@ def _short(value: Any) -> str:
 
 def _csv(rows: list[dict[str, Any]]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(name for row in rows for name in row)),
+                            lineterminator="\n")  # fmt: skip
     writer.writeheader()
-    writer.writerows(plain(row) for row in rows)
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def _with_earlier(rows: list[dict[str, Any]], path: Path, study: Study, runs: Trainings) -> list[dict[str, Any]]:
+    """The rows to record: new ones of the methods that were trained here, the recorded ones of all others."""
+    if not path.is_file():
+        return rows
+    with path.open(newline="", encoding="utf-8") as file:
+        recorded: list[dict[str, Any]] = list(csv.DictReader(file))
+    trained = [run for run in study.runs if (runs.folder / run.name).is_dir()]
+    here = {(run.task, envs, run.method) for run in trained for envs in (str(run.envs), "")}
+    key = lambda row: (row["task"], str(row.get("envs", "")), row["method"])
+    return [row for row in recorded if key(row) not in here] + [row for row in rows if key(row) in here]
 
 
 def _write(thing: str, path: Path, text: str) -> None:
