@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fcritic.results.plots import panels
-from fcritic.study.spec import Findings, Study, Trainings, Verdict
+from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from fcritic.theory.actor_critic import Settings, actor_critic
 from fcritic.theory.assessment import assess, coefficients
 from fcritic.theory.critics import Fitted
