@@ -96,11 +96,13 @@ def test_no_command_writes_over_evidence_without_record(checkout: Path, capsys):
         ["experiment", "run", "studies/theory/toy.py", "--quick"],
     ):
         assert cli(line) == 0
+    Path("link").symlink_to(checkout)
     for line in (
         ["theory", "toy", "--quick", "--out", "studies/theory"],
         ["experiment", "run", "toy", "--out", "studies/new"],
         ["theory", "toy", "--quick", "--record"],
         ["experiment", "run", "toy", "--record", "--out", "elsewhere"],
+        ["experiment", "run", "toy", "--quick", "--out", "link"],
     ):
         capsys.readouterr()
         assert cli(line) == 2 and "--record" in capsys.readouterr().err
@@ -170,6 +172,21 @@ def test_without_a_checkout_one_line_says_where_studies_are(tmp_path: Path, monk
     assert cli(["experiment", "list", "--studies", str(tmp_path / "none")]) == 2
 
 
+ROBOT = """
+import gymnasium as gym
+import numpy as np
+
+class Robot(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.time += 1
+        return np.zeros(2, np.float32), float(action[0]), False, self.time == 10, {}
+"""
 OWN = """
 from fcritic.study.comparison import Better, Comparison
 from fcritic.study.spec import Run
@@ -183,18 +200,20 @@ STUDY = Comparison("mine", "Is it better?", tuple(
 """
 
 
-def test_a_file_of_ones_own_is_a_study(tmp_path: Path, capsys):
-    """It trains, continues, judges and reports as the studies of the package do."""
+def test_a_file_of_ones_own_is_a_study(tmp_path: Path, monkeypatch, capsys):
+    """It trains, continues, judges and reports as the studies of the package do; its task is trusted as typed."""
     (tmp_path / "beside.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    (tmp_path / "robot.py").write_text(ROBOT)
     file = tmp_path / "mine.py"
-    file.write_text(OWN)
+    file.write_text(OWN.replace("probe-both", f"{tmp_path}/robot.py:Robot"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))  # where the list of trusted tasks is
     rest = ["--dir", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--json"]
     assert cli(["experiment", "run", str(file), "--only", "small", *rest]) == 0
     assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["finished"]
     assert cli(["experiment", "run", str(file), *rest]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [claim["statement"] for claim in report["claims"]] == [
-        "more data per update helps, probe-both, 1 environment"
+        f"more data per update helps, {tmp_path}/robot.py:Robot, 1 environment"
     ]
     assert len((tmp_path / "report" / "mine.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
     assert cli(["experiment", "report", str(file), *rest[:2], "--out", str(tmp_path)]) == 2  # beside it: --record

@@ -246,9 +246,9 @@ def _refuse(options: ReportOptions, file: Path) -> None:
     if options.record and (options.out or getattr(options, "quick", False)):
         raise UsageError("--record writes the full findings beside the study; leave out --quick and --out")
     out = Path(options.out or "reports").resolve()
-    if out.is_relative_to(BESIDE) or out == file.parent:
+    if not options.record and (out.is_relative_to(BESIDE) or (options.out and out == file.parent)):
         raise UsageError(
-            f"--out {options.out} holds committed results, which only --record changes; choose another"
+            f"{out} is a place of committed results, which only --record changes; choose another --out"
         )
 
 
