@@ -1,13 +1,14 @@
 # Two commands on a fresh machine that has python3 (3.11 to 3.14), make and git:
 #   make train   learn cartpole-swingup on the CPU in minutes, with a picture at the end
 #   make test    install what the tests need and run them
-# and: make lint, make docs (the documentation site)
+# and: make lint, make docs (the documentation site),
+# make results (the tables of results in the pages, from the files beside the studies)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/first
 
-.PHONY: install test train lint docs clean
+.PHONY: install test train lint docs results clean
 
 install: $(VENV)/installed
 
@@ -42,6 +43,9 @@ $(VENV)/installed-docs: $(VENV)/installed
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/site/index.html"
+
+results: $(VENV)/installed
+	$(BIN)/python studies/tables.py
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info
