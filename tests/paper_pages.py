@@ -1,12 +1,35 @@
 """The pages of docs/ that map the paper, their tables, and what the names in them mean."""
 
+import ast
 import importlib
 from pathlib import Path
+import re
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAPER = (DOCS / "paper.md").read_text(encoding="utf-8")
 DESIGN = (DOCS / "design.md").read_text(encoding="utf-8")
 BASELINES = (DOCS / "baselines.md").read_text(encoding="utf-8")
+
+
+def _defined() -> dict[str, list[str]]:
+    """The full names of all classes and functions of the package, and of its modules, by their last part."""
+    root, found = DOCS.parent, {}
+    for path in sorted((root / "fcritic").rglob("*.py")):
+        module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for name in (each for each in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(each, "name")):
+            found.setdefault(name.name, []).append(f"{module}.{name.name}")
+        found.setdefault(module.rpartition(".")[2], []).append(module)
+    return found
+
+
+DEFINED = _defined()
+FILE = re.compile(r"\.(csv|html|json|jsonl|md|png|py|safetensors|toml|txt|yml)$")
+
+
+def names_in(text: str) -> list[str]:
+    """The dotted names in backticks: in full, or from a class, function or module on, like `FAC.tau`."""
+    dotted = {name for name in re.findall(r"`([A-Za-z_]\w*(?:\.\w+)+)`", text) if not FILE.search(name)}
+    return sorted(name for name in dotted if name.partition(".")[0] in DEFINED)
 
 
 def table(heading: str) -> list[list[str]]:
@@ -19,6 +42,10 @@ def table(heading: str) -> list[list[str]]:
 
 def resolve(name: str) -> object:
     """What a dotted name means: a module, or what is found in one attribute by attribute."""
+    first, _, rest = name.partition(".")
+    if first != "fcritic":
+        assert len(DEFINED[first]) == 1, f"{name} means more than one thing: {', '.join(DEFINED[first])}"
+        name = f"{DEFINED[first][0]}.{rest}"
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -29,4 +56,4 @@ def resolve(name: str) -> object:
             fields = getattr(found, "__dataclass_fields__", {})
             found = fields[part] if part in fields and not hasattr(found, part) else getattr(found, part)
         return found
-    raise AssertionError(f"{name} is no module")
+    raise AssertionError(f"{name} is not a module")

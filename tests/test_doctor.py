@@ -3,15 +3,17 @@
 import dataclasses
 import errno
 import importlib.metadata
+from importlib.metadata import Distribution
 import json
 from pathlib import Path
+import sys
 
 import jax
+from packaging.requirements import Requirement
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.reliability import kills
-from fcritic.startup import doctor
+from fcritic.startup import doctor, kills
 
 
 def test_this_machine_is_healthy(capsys, tmp_path, monkeypatch):
@@ -20,7 +22,7 @@ def test_this_machine_is_healthy(capsys, tmp_path, monkeypatch):
     report = json.loads(capsys.readouterr().out)
     assert report["healthy"]
     names = [finding["name"] for finding in report["findings"]]
-    assert names == ["python", "packages", "device", "memory", "disk", "cache", "graphics"]
+    assert names == ["python", "packages", "control suite", "device", "memory", "disk", "cache", "graphics"]
     assert "jax" in report["findings"][1]["found"]
     assert list(tmp_path.iterdir()) == []
 
@@ -38,6 +40,26 @@ def test_a_missing_and_an_old_package_are_named_with_the_command(monkeypatch):
     assert finding.status == "broken"
     assert "mujoco is 4.0.0, <4,>=3.17 is needed" in finding.found and "optax is missing" in finding.found
     assert "-m pip install" in finding.repair and "'mujoco<4,>=3.17'" in finding.repair
+
+
+def test_the_control_suite_is_installed_by_itself_where_pip_cannot(monkeypatch):
+    """From Python 3.13 on a plain `pip install` leaves it out; elsewhere it asks for the same version."""
+    assert doctor.control_suite().status == "ok"
+    asked = {Requirement(text).name: Requirement(text) for text in importlib.metadata.requires("fcritic")}
+    suite = asked["dm_control"]
+    assert f"{suite.name}{suite.specifier}" == doctor.REQUIREMENT
+    assert [suite.marker.evaluate({"python_version": version}) for version in ("3.12", "3.13")] == [True, False]
+    # What it needs itself comes along everywhere; labmaze is for mazes, setuptools for no line of it.
+    needs = {Requirement(text).name.lower() for text in importlib.metadata.requires("dm_control")}
+    assert needs - {name.lower() for name in asked} == {"labmaze", "setuptools", "h5py"}
+    with monkeypatch.context() as absent:
+        absent.setattr(
+            importlib.metadata, "version", lambda name: Distribution.from_name(f"{name}-missing").version
+        )
+        assert doctor.control_suite().status == "note"
+        assert doctor.control_suite().repair == f"{sys.executable} -m pip install --no-deps dm_control==1.0.50"
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0.10")
+    assert doctor.control_suite().status == "broken" and "is 1.0.10" in doctor.control_suite().found
 
 
 def test_a_disk_that_cannot_be_written(monkeypatch):

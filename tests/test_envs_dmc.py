@@ -1,5 +1,6 @@
 import importlib
 import os
+import re
 import subprocess
 import sys
 
@@ -206,6 +207,20 @@ def test_wrong_names_are_answered_in_one_line(task, says):
     if dash:
         with pytest.raises(UsageError, match=says):
             DMCEnv(domain, name, seed=0)
+
+
+def test_without_the_suite_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dm_control", None)  # as where it is not installed
+    says = re.escape(f"run {sys.executable} -m pip install --no-deps dm_control==1.0.50")
+    for build in (lambda: envs.make("cheetah-run", seed=0), lambda: DMCEnv("cheetah", "run", seed=0)):
+        with pytest.raises(UsageError, match=says):
+            build()
+    with pytest.raises(UsageError, match=rf"unknown task 'probe-bot'.*{says}.*did you mean probe-both?"):
+        envs.make("probe-bot", seed=0)
+    with pytest.raises(UsageError, match=r"did you mean Pendulum-v1\?$"):
+        envs.make("Pendulum-v11", seed=0)
+    for task in ("probe-both", "Pendulum-v1", "trap", "deepsea-10"):
+        envs.make(task, seed=0).close()
 
 
 def in_a_new_process(code, **environ):

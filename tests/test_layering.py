@@ -152,6 +152,18 @@ def test_watching_needs_the_standard_library_alone():
         assert others <= sys.stdlib_module_names, module
 
 
+def test_studies_import_the_package_and_never_the_reverse():
+    users = {
+        module for module, found in EVERYTHING.items() if any(each.split(".")[0] == "studies" for each in found)
+    }
+    assert users == set()
+    files = sorted((ROOT.parent / "studies").rglob("*.py"))
+    found = set().union(*(imports(ast.parse(file.read_text(encoding="utf-8")), "") for file in files))
+    assert {unit(each) for each in found if each.startswith("fcritic.")} <= {
+        "study", "theory", "exploration", "results", "runs", "disk", "errors", "config"
+    }  # fmt: skip
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 
@@ -159,14 +171,15 @@ def test_no_module_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("matplotlib", {"fcritic.results.plots", "fcritic.theory.pictures"}),
+        ("matplotlib", {"fcritic.results.plots"}),
         (
             "mujoco",
             {"fcritic.envs.dmc", "fcritic.envs.frames", "fcritic.envs.gym", "fcritic.envs.gym_state"}
             | {"fcritic.view.film", "fcritic.view.scene"},
         ),
-        ("ray", {"fcritic.experiments.cluster"}),
+        ("ray", {"fcritic.study.cluster"}),
         ("torch", set()),
+        ("benchmarks", set()),
         ("pickle", set()),
         ("cloudpickle", set()),
         ("hydra", set()),

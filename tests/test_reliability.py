@@ -11,13 +11,14 @@ import time
 
 import pytest
 
+from benchmarks.attacks import command_lines, disks, forgeries
+from benchmarks.attacks.small import small_config, train_until
 from fcritic.config import TrainConfig
 from fcritic.errors import CheckpointError
 from fcritic.logs.metrics import read_rows
-from fcritic.reliability import command_lines, disks, forgeries, kills
-from fcritic.reliability.small import small_config, train_until
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
+from fcritic.startup import kills
 from fcritic.training.loop import FREE_FIELDS, Training, train
 
 silent = lambda line: None
@@ -65,7 +66,7 @@ def test_memory_is_measured():
     may be freed or moved out meanwhile."""
     lines = (
         "import numpy as np",
-        "from fcritic.reliability.memory import resident_mb",
+        "from benchmarks.attacks.memory import resident_mb",
         "before = resident_mb()",
         "block = np.ones(2**24)  # 128 MB",
         "grown = resident_mb() - before",

@@ -1,17 +1,20 @@
 """Trainings that diverge or meet a fault: noticed, never saved, and taken back where that is asked for."""
 
 import dataclasses
+import shutil
 
 import equinox as eqx
 import numpy as np
 import pytest
 
+from benchmarks.attacks import environments
+from benchmarks.attacks.small import small_config
 from fcritic import envs
-from fcritic.errors import Diverged
+from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.metrics import read_rows
-from fcritic.reliability import environments
-from fcritic.reliability.small import small_config
+from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
+from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training, train
 
 
@@ -91,3 +94,72 @@ def test_a_fault_that_always_returns_ends_the_run(tmp_path):
             training.run()
         assert training.progress.rollbacks == 3
         assert run.latest_checkpoint().name == "step-000000001200"
+
+
+# Faults that end a run
+
+
+def faulty(tmp_path, monkeypatch, at: int, **changes):
+    """A training one of whose environments raises in the step of its life numbered `at`, before any checkpoint."""
+    config = dataclasses.replace(small_config("td3"), task=environments.TASK, action_repeat=1)
+    config = dataclasses.replace(config, steps=160, warmup=40, save_every=1000, eval_every=160, log_every=40)
+    config = dataclasses.replace(config, **changes)
+    sick = envs.copy_seeds(config.seed_numbers, config.envs, "train")[1][0]
+    monkeypatch.setenv("FCRITIC_SICK", f"{sick},{at},raise")
+    return config
+
+
+@pytest.mark.parametrize("at", [12, 30], ids=["in the warm-up", "while learning"])
+def test_a_fault_before_the_first_checkpoint_loses_nothing_but_episodes(tmp_path, monkeypatch, at):
+    config = faulty(tmp_path, monkeypatch, at)
+    with pytest.raises(
+        EnvironmentFault, match=rf"joint fell off.*; all up to frame {2 * (at - 1)} is saved, a res"
+    ):
+        train(config, tmp_path / "run", quiet=True)
+    run = RunDirectory(tmp_path / "run")
+    assert run.newest_frame() == 2 * (at - 1)
+    monkeypatch.setenv("FCRITIC_SICK", "-,0,-")
+    train(config, run.path, quiet=True)
+    episodes = [row for row in read_rows(run.metrics_path) if row["kind"] == "episode"]
+    assert max(row["env_steps"] for row in episodes) > 140
+    losses = [
+        row["env_steps"] for row in read_rows(run.metrics_path) if row["kind"] == "train" and row["seed"] == 3
+    ]
+    assert losses == [80, 120, 160]
+    record = checkpoint.verify(run.latest_checkpoint(), [])["facts"]
+    assert (record["iteration"], record["replay"]["written"]) == (80, 79)  # no step was stored twice, none left out
+
+
+def test_a_fault_of_an_evaluation_saves_too(tmp_path, monkeypatch):
+    config = faulty(tmp_path, monkeypatch, 10**6, eval_every=80)
+
+    def fail(*_):
+        raise UsageError("the episodes do not end")
+
+    monkeypatch.setattr("fcritic.training.evaluate.Evaluator.evaluate", fail)
+    with pytest.raises(UsageError, match="do not end; all up to frame 80 is saved"):
+        train(config, tmp_path / "run", quiet=True)
+
+
+def test_what_cannot_be_saved_is_told(tmp_path, monkeypatch):
+    config = faulty(tmp_path, monkeypatch, 1)
+    with pytest.raises(EnvironmentFault, match="there is no checkpoint: a resume begins at frame 0"):
+        train(config, tmp_path / "first", quiet=True)
+    config = faulty(tmp_path, monkeypatch, 30)
+    monkeypatch.setattr(Checkpoints, "save", lambda *_: (_ for _ in ()).throw(CannotWrite("the disk is full")))
+    with pytest.raises(EnvironmentFault, match=r"there is no checkpoint \(the disk is full\): a resume begins"):
+        train(config, tmp_path / "second", quiet=True)
+
+
+def test_a_run_without_a_checkpoint_says_that_it_begins_again(tmp_path, capsys):
+    config = dataclasses.replace(small_config("td3"), steps=400, save_every=10**6)
+    run = RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test")
+    run.close()
+    train(config, run.path)
+    told = capsys.readouterr().err
+    assert f"note: {run.path} has no checkpoint yet (--save-every 1,000,000); beginning at frame 0" in told
+    shutil.rmtree(run.checkpoints)
+    train(config, run.path, quiet=True)
+    assert "has no checkpoint: its last process ended before the first one" in capsys.readouterr().err
+    train(config, tmp_path / "new")
+    assert "checkpoint" not in capsys.readouterr().err

@@ -18,10 +18,11 @@ from short_trainings import SPEC, config, training_of
 from fcritic import randomness
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
 from fcritic.networks.initial import fresh_norm
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
-from fcritic.training import loop
+from fcritic.training import cost, loop
 from fcritic.training.cost import LAPS
 from fcritic.training.learning import Learning
 from fcritic.training.loop import Training, train
@@ -218,6 +219,18 @@ def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
         training.close()
     assert "of learning to the end" not in before + after
     assert "one iteration (3 critic + 1 actor updates per 80 frames for 2 seeds) takes" in told
+
+
+def test_a_long_job_is_estimated_before_it_begins_and_started_where_that_was_agreed(
+    config, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(cost, "DAY", 1e-3)
+    with pytest.raises(UsageError, match=r"fac on acrobot-swingup to frame 4,800 is estimated .* add --yes"):
+        train(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+    train(config, tmp_path / "run", yes=True)
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith("estimated time to the end: ") and "on this CPU" in first and rest
 
 
 def test_a_device_that_cannot_be_woken_is_reported_once_by_who_needs_it():

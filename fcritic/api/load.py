@@ -12,13 +12,13 @@ import numpy as np
 
 from fcritic import ensembles
 from fcritic.api import valuation
+from fcritic.api.trust import config_of
 from fcritic.api.valuation import Critics, Sight, critics_of
 from fcritic.config import TrainConfig
 from fcritic.envs import Task, Units, task_units
 from fcritic.errors import UsageError
 from fcritic.networks.policies import FunctionPolicy, Policy
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.run_config import config_of
 from fcritic.startup.backend import prepare
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import load_policies, load_state

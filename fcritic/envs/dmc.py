@@ -6,7 +6,7 @@ dm_control is imported only when one of its tasks is built or listed, because th
 from collections.abc import Iterator
 import contextlib
 import functools
-import importlib
+import importlib.util
 import logging
 import os
 import sys
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 NEEDS_RENDERER = frozenset({"quadruped-escape"})
 """Tasks that cannot even be built without OpenGL: their terrain is uploaded to the graphics card."""
 
+REQUIREMENT = "dm_control==1.0.50"
+"""The version that was tested. From Python 3.13 on it is installed by itself, without a dependency (labmaze) that
+the suite does not use and that has no wheels there."""
+
+INSTALL = f"{sys.executable} -m pip install --no-deps {REQUIREMENT}"
+
 FRAME_LIMIT = 1000
 """Frames in an episode. All tasks of the suite have this limit, apart from lqr, which had none."""
 
@@ -46,6 +52,8 @@ class DMCEnv(AbstractEnv):
 
     def __init__(self, domain: str, task: str, *, seed: int, action_repeat: int = 1):
         self.name = f"{domain}-{task}"
+        if not has_suite():
+            raise UsageError(f"{self.name}: the DeepMind Control Suite is not installed; run {INSTALL}")
         if self.name not in dmc_tasks():
             raise UsageError(_unknown(domain, task))
         if action_repeat < 1:
@@ -145,8 +153,15 @@ class DMCEnv(AbstractEnv):
         self._env.close()
 
 
+def has_suite() -> bool:
+    """Whether dm_control is installed."""
+    return importlib.util.find_spec("dm_control") is not None
+
+
 def dmc_tasks() -> list[str]:
-    """Names of all usable tasks, as ``domain-task``; those that need a renderer are left out."""
+    """Names of all usable tasks, as ``domain-task``: none without dm_control, and none that need a renderer."""
+    if not has_suite():
+        return []
     names = (f"{domain}-{task}" for domain, task in _suite().ALL_TASKS)
     return [name for name in names if name not in NEEDS_RENDERER]
 

@@ -29,7 +29,7 @@ EPSILON = 1e-5
 COLUMNS = 128
 """Width of a block."""
 TILE, WARPS = 128, 8
-"""Rows of a tile and warps of a program, the fastest of those tried on an H200 (docs/performance.md)."""
+"""Rows of a tile and warps of a program, the fastest of those tried on an H200 (benchmarks/HISTORY.md)."""
 
 Blocks = list[Array]
 Ref = Any

@@ -5,7 +5,6 @@ import contextlib
 import io
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 import warnings
 
 import matplotlib
@@ -14,20 +13,24 @@ matplotlib.use("Agg")  # no display is ever needed
 
 from matplotlib import pyplot as plt
 import numpy as np
+from PIL import Image
 
 from fcritic.disk import Place
 from fcritic.errors import UsageError, cannot_write
-from fcritic.experiments.appearance import line_of, short_frames
 from fcritic.results.read import Behaviour, Curves
 
-if TYPE_CHECKING:
-    from fcritic.experiments.gather import Panel
-
 FORMATS = (".png", ".svg", ".pdf")
+MOST_BYTES = 150_000
+"""Of a PNG of a study, which is committed."""
 
 MOST_LINES = 200
 """Single seeds that are drawn beside the mean of all."""
 
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444444")
+"""Colours that differ also for colour-blind eyes (after Okabe and Ito)."""
+
+DASHES = ((), (7, 4), (2, 3))
+"""Lengths of strokes and gaps; methods beyond the colours have the same again, in other strokes."""
 
 LABELS = {
     "diversity": "mean distance between the actions of two actors",
@@ -37,6 +40,57 @@ LABELS = {
     "first-reward": "share of seeds that have seen a reward",
 }
 """What the vertical axis of each picture of behaviour shows."""
+
+
+def line_of(place: int) -> dict[str, object]:
+    """Colour and dashes of the method with this place in its panel, as matplotlib takes them."""
+    dashes = DASHES[place // len(COLOURS) % len(DASHES)]
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": (0, dashes or None)}
+
+
+def short_frames(frame: float) -> str:
+    """A number of frames as on an axis: 200k, 1.5M."""
+    return f"{frame / 1e6:g}M" if frame >= 1e6 else f"{frame / 1e3:g}k" if frame >= 1e3 else f"{frame:g}"
+
+
+@contextlib.contextmanager
+def panels(
+    path: Path, count: int = 1, title: str = "", width: float = 4.6, rows: int = 1
+) -> Iterator[list[plt.Axes]]:
+    """Axes side by side in the picture of a study, `count` in each row, which is written to `path` at the end."""
+    size = (max(width * count, 6), 4.4 * rows)
+    # Text stays text in SVG, and the same picture is the same file.
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fcritic"}):
+        figure, axes = plt.subplots(rows, count, figsize=size, layout="constrained", squeeze=False)
+        try:
+            yield list(axes.flat)
+            for each in axes.flat:
+                each.grid(alpha=0.25)
+                each.spines[["top", "right"]].set_visible(False)
+            if title:
+                figure.suptitle(title, fontsize=11)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".png":
+                path.write_bytes(_small_png(figure))
+            else:
+                figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        except OSError as error:
+            raise cannot_write("the picture", path, error) from error
+        finally:
+            plt.close(figure)
+
+
+def _small_png(figure: plt.Figure) -> bytes:
+    """The figure as a PNG of 256 colours, with as many dots per inch as its limit in bytes allows."""
+    for dpi in (150, 120, 100, 80, 60):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=dpi, format="png")
+        small, kind = io.BytesIO(), Image.Quantize.MAXCOVERAGE
+        few = Image.open(drawn).convert("RGB").quantize(256, kind, kmeans=1, dither=Image.Dither.NONE)
+        few.save(small, "PNG", optimize=True)
+        if small.tell() <= MOST_BYTES:
+            break
+    return small.getvalue()
 
 
 def learning_curves(runs: list[Curves], out: Path | Place) -> None:
@@ -143,33 +197,3 @@ def _mean(seeds: dict[int, tuple[list[int], list[float]]]) -> tuple[list[int], n
     length = min(len(frames) for frames, _ in seeds.values())
     frames = next(iter(seeds.values()))[0][:length]
     return frames, np.mean([values[:length] for _, values in seeds.values()], axis=0)
-
-
-def panels_of_curves(panels: "list[Panel]", out: Path) -> None:
-    """One picture with a panel for each task: means over seeds, intervals, single seeds; crosses are published."""
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(6.5 * columns, 4 * rows), layout="constrained", squeeze=False
-    )
-    for place, panel in zip(axes.flat, panels, strict=False):
-        last = max(float(method.frames[-1]) for method in panel.methods)
-        points = [point for entry in panel.published for point in entry["points"] if point[0] <= last]
-        place.plot([point[0] for point in points], [point[1] for point in points], "x", color="0.45", zorder=3)
-        for method in panel.methods:
-            bands, (colour, dashes) = method.bands(), line_of(method.place)
-            place.plot(method.frames, method.values.T, color=colour, alpha=0.3, linewidth=0.8)
-            place.fill_between(
-                method.frames, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15
-            )
-            line = {"color": colour, "linestyle": (0, dashes or None), "linewidth": 2}
-            place.plot(method.frames, [b.value for b in bands], label=method.run.method, **line)
-        place.set_title(panel.name)
-        place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
-        place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
-        place.set_ylabel("return of the mean actor")
-        place.grid(alpha=0.25)
-        place.legend(frameon=False, fontsize=9, handlelength=3)
-    for place in axes.flat[len(panels) :]:
-        place.set_visible(False)
-    _save(figure, out)

@@ -3,12 +3,12 @@
 import hashlib
 from pathlib import Path
 
+from fcritic.api.trust import config_of
 from fcritic.disk import hash_of
 from fcritic.envs import task_spec
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.replay_log import parse_pieces
-from fcritic.runs.run_config import config_of
 from fcritic.runs.snapshot import replay_log_of, replay_record
 
 

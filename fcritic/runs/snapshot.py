@@ -17,6 +17,7 @@ from fcritic.runs.replay_log import Piece, ReplayLog, parse_pieces
 from fcritic.runs.retention import in_words, newest_first, none_usable, prune, set_aside
 from fcritic.runs.trees import unflatten
 from fcritic.training.best import Best
+from fcritic.training.health import require_sound
 from fcritic.training.learning import Learning
 from fcritic.training.replay import width_of
 from fcritic.training.saving import (
@@ -112,6 +113,7 @@ class Checkpoints:
         ring[:, np.arange(record["oldest"], record["written"]) % self._config.replay] = np.moveaxis(rows, 0, 1)
         state = unpack_state(state, groups["agent"], ring, record["written"])
         memory, pending = unpack_rollout(self._learning, state, groups["rollout"])
+        require_sound(groups, rows, record["written"], progress.iteration, self._config, self._learning.spec)
         best = unflatten(jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), like["best"]), groups["best"])
         return Found(path, Snapshot(state, memory, pending, groups["environments"], best, progress), pieces)
 

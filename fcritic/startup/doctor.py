@@ -16,6 +16,7 @@ import jax
 from packaging.requirements import Requirement
 
 from fcritic.disk import replace_file
+from fcritic.envs.dmc import INSTALL, REQUIREMENT
 
 Status = Literal["ok", "note", "broken"]
 
@@ -33,7 +34,7 @@ class Finding:
 
 def examine(self_test: bool, say: Callable[[Finding], None]) -> list[Finding]:
     """Everything, in the order in which it matters; each finding is told as soon as it is known."""
-    looks = [python, packages, device, memory, disk, cache, graphics]
+    looks = [python, packages, control_suite, device, memory, disk, cache, graphics]
     findings = []
     for look in [*looks, *([survives_a_kill] if self_test else [])]:
         try:
@@ -48,9 +49,9 @@ def examine(self_test: bool, say: Callable[[Finding], None]) -> list[Finding]:
 def python() -> Finding:
     """The version of Python."""
     found = f"{sys.version.split()[0]} at {sys.executable}"
-    if sys.version_info[:2] in ((3, 11), (3, 12)):
+    if (3, 11) <= sys.version_info[:2] <= (3, 14):
         return Finding("python", "ok", found)
-    return Finding("python", "broken", found, "python3.12 -m venv .venv && .venv/bin/pip install -e .")
+    return Finding("python", "broken", found, "python3.13 -m venv .venv && .venv/bin/pip install -e .")
 
 
 def packages() -> Finding:
@@ -58,7 +59,7 @@ def packages() -> Finding:
     wrong, right = [], []
     for text in importlib.metadata.requires("fcritic") or ():
         need = Requirement(text)
-        if need.marker is not None and not need.marker.evaluate({"extra": ""}):
+        if need.name == "dm_control" or (need.marker is not None and not need.marker.evaluate({"extra": ""})):
             continue
         try:
             version = importlib.metadata.version(need.name)
@@ -71,6 +72,18 @@ def packages() -> Finding:
     found = ", ".join(f"{need.name} is {version}, {need.specifier} is needed" for need, version in wrong)
     needs = " ".join(f"'{need.name}{need.specifier}'" for need, _ in wrong)
     return Finding("packages", "broken", found, f"{sys.executable} -m pip install {needs}")
+
+
+def control_suite() -> Finding:
+    """Whether the tasks of the DeepMind Control Suite can be built, with the version that was tested."""
+    need = Requirement(REQUIREMENT)
+    try:
+        version = importlib.metadata.version(need.name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("control suite", "note", "no dm_control, so none of its tasks", INSTALL)
+    if need.specifier.contains(version):
+        return Finding("control suite", "ok", f"dm_control {version}")
+    return Finding("control suite", "broken", f"dm_control is {version}, {need.specifier} is needed", INSTALL)
 
 
 def device() -> Finding:
@@ -136,8 +149,8 @@ def cache() -> Finding:
 
 def graphics() -> Finding:
     """Whether pictures of the simulator can be drawn; only videos need it."""
+    program = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 16, 16).render()"
     for backend in ("egl", "osmesa"):
-        program = "from dm_control import _render; context = _render.Renderer(64, 64); context.free()"
         environment = os.environ | {"MUJOCO_GL": backend}
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=60)
         if done.returncode == 0:
@@ -147,7 +160,7 @@ def graphics() -> Finding:
 
 def survives_a_kill() -> Finding:
     """A training that is killed twice and continued, beside one that is not: the same to the last bit?"""
-    from fcritic.reliability import kills
+    from fcritic.startup import kills
 
     start = time.monotonic()
     result = kills.check(2, lambda line: None)

@@ -1,6 +1,8 @@
-"""What is said when a training begins: what it costs on this device, and what would cost less."""
+"""The cost of a training on this device: estimated before it begins, measured once it learns; cheaper variants."""
 
+from collections.abc import Iterable
 import dataclasses
+import functools
 import time
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,8 @@ import numpy as np
 
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+from fcritic.networks.precision import on_gpu
 from fcritic.training.console import duration
 from fcritic.training.flops import count_flops
 from fcritic.types import EnvSpec, Transition
@@ -23,7 +27,69 @@ LAPS = 9
 LONG = 3600.0
 """Seconds from which on a job is called long and cheaper choices are listed."""
 
+DAY = 86_400.0
+"""Seconds of an estimate above which a job is only started where that was asked for (`--yes`)."""
 
+_HOST_SECONDS = 1e-3
+"""What an iteration takes besides its arithmetic, roughly."""
+_SHARE = 0.25
+"""The share of the speed of a large product that updates reach: `fac` on two CPU cores, 16 s an iteration."""
+
+
+def estimated_seconds(config: TrainConfig, spec: EnvSpec, begun: int = 0) -> float | None:
+    """The time from iteration `begun` to the end, by the arithmetic; None where it is far below a day.
+
+    To count the arithmetic takes a second or two, so a bound decides first whether that is worth it.
+    """
+    left = max(config.iterations - begun, 0)
+    updates = config.seeds * max(config.iterations - max(begun, config.warmup_iterations), 0)
+    slowest = 1e13 if on_gpu() else 1e10  # operations per second
+    if left * _HOST_SECONDS + updates * _most_flops(config.agent, spec) / slowest < DAY / 4:
+        return None
+    flops = flops_per_iteration(config.agent, spec)
+    return left * _HOST_SECONDS + updates * flops / (_SHARE * _product_rate(config.agent.compute_dtype))
+
+
+def require_agreed(seconds: float | None, what: str, yes: bool) -> None:
+    """Refuses a job that is estimated to take more than a day, unless its user has agreed."""
+    if seconds is not None and seconds > DAY and not yes:
+        raise UsageError(
+            f"{what} is estimated to take {duration(seconds)} on this {_device()}; add --yes to start it all the "
+            "same, lower --steps, or choose a smaller --recipe such as fac-small"
+        )
+
+
+def estimate_line(seconds: float) -> str:
+    """The estimate, as it is said before a training begins."""
+    return f"estimated time to the end: {duration(seconds)} on this {_device()}; measured once learning begins"
+
+
+def _device() -> str:
+    return f"GPU ({jax.devices()[0].device_kind})" if on_gpu() else "CPU"
+
+
+def _most_flops(agent: AbstractAgent, spec: EnvSpec) -> float:
+    """A bound of `flops_per_iteration` without tracing an update: each number of the state meets each row.
+
+    For functional critics an actor's neurons count as its rows.
+    """
+    state = jax.eval_shape(lambda key: agent.init(spec, key), jax.eval_shape(lambda: jax.random.key(0)))
+    rows = agent.batch_size * getattr(agent, "members", 1)
+    return 6.0 * agent.batches_per_iteration * rows * sum(leaf.size for leaf in jax.tree.leaves(state))
+
+
+@functools.cache
+def _product_rate(dtype: jnp.dtype) -> float:
+    """Floating-point operations per second of a large matrix product on this device."""
+    side = 4096 if on_gpu() else 1024
+    matrix, product = jnp.ones((side, side), dtype), jax.jit(lambda x: x @ x)
+    jax.block_until_ready(product(matrix))
+    start = time.perf_counter()
+    jax.block_until_ready([product(matrix) for _ in range(5)])
+    return 5 * 2 * side**3 / (time.perf_counter() - start)
+
+
+@functools.cache
 def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     """Arithmetic of one iteration of one seed: all its updates, without compiling them.
 
@@ -53,8 +119,8 @@ class Announcer:
         self._since: float | None = None
         self._laps: list[float] = []
 
-    def begin(self) -> None:
-        """What is known before a training begins or goes on; starts its clock."""
+    def begin(self, notes: Iterable[str]) -> None:
+        """Says what is known before a training begins or goes on, and starts its clock."""
         training, config = self._training, self._training.config
         begun, say = training.progress.iteration, training.console.say
         if begun:
@@ -66,6 +132,8 @@ class Announcer:
                 f"note: the warm-up of {config.warmup:,} frames covers the whole run, so nothing is learned; "
                 "lower --warmup or raise --steps"
             )
+        for note in notes:
+            say(note)
         training.console.restart_clock(training.frame)
 
     def learned(self) -> None:

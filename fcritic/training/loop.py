@@ -1,5 +1,6 @@
 """THE training loop. It mentions no algorithm; what happens on the device is in `learning`."""
 
+from collections.abc import Iterable
 import dataclasses
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.config import TrainConfig
-from fcritic.errors import CannotWrite, Diverged, EnvironmentFault
+from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.trackers import require_tracker
 from fcritic.runs.directory import RunDirectory
+from fcritic.runs.layout import CONFIG
 from fcritic.runs.snapshot import Checkpoints, require_trainable
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.startup.garbage import search_put_off
@@ -18,7 +20,7 @@ from fcritic.training.ahead import Ahead
 from fcritic.training.behaviour import behaviour
 from fcritic.training.best import Best
 from fcritic.training.console import TrainingConsole
-from fcritic.training.cost import Announcer
+from fcritic.training.cost import Announcer, estimate_line, estimated_seconds, require_agreed
 from fcritic.training.evaluate import Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.training.reporting import Reporter
@@ -43,17 +45,31 @@ MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
 
 
-def train(config: TrainConfig, out: str | Path, command: str = "", quiet: bool = False) -> RunDirectory:
-    """Trains in a directory, or continues what is there, to the last frame; returns the directory."""
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    command: str = "",
+    quiet: bool = False,
+    yes: bool = False,
+    note: str = "",
+) -> RunDirectory:
+    """Trains in a directory, or continues what is there, to the last frame; returns the directory.
+
+    What is estimated to take more than a day is refused, unless `yes` agrees to it. `note` is said first.
+    """
     prepare(config.deterministic)
     wake_device()
     # An unusable task must not leave a directory behind.
-    envs.task_units(config.task, config.action_repeat)
+    spec, _ = envs.task_units(config.task, config.action_repeat)
     require_tracker(config.log)
     require_trainable(config, RunDirectory(out))
+    seconds = estimated_seconds(config, spec, RunDirectory(out).newest_frame() // config.frames_per_iteration)
+    require_agreed(seconds, f"{config.recipe} on {config.task} to frame {config.steps:,}", yes)
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
+    known = (RunDirectory(out).path / CONFIG).exists()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
-        Training(config, run, quiet).run()
+        notes = [note, "" if seconds is None else estimate_line(seconds)]
+        Training(config, run, quiet, known).run([line for line in notes if line])
     return run
 
 
@@ -61,7 +77,7 @@ class Training:
     """One training in progress: the device's state, the environments, the logs."""
 
     @search_put_off()
-    def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False):
+    def __init__(self, config: TrainConfig, run: RunDirectory, quiet: bool = False, known: bool = False):
         self.config, self.directory = config, run
         self.console = TrainingConsole(config, 0, quiet)
         self.vector = self._environments()
@@ -75,6 +91,8 @@ class Training:
             self.reporter = Reporter(config, run, self.console)
             for fault in faults:
                 self.reporter.warn(fault)
+            if known and snapshot is None:
+                self._say_from_the_beginning()
             restarted = self._adopt(snapshot)
             first = max(self.progress.iteration, config.warmup_iterations)
             self.ahead = Ahead(self.learning, self.flat, first, config.iterations)
@@ -101,21 +119,52 @@ class Training:
         """Frames taken so far, summed over the environments of a seed."""
         return self.progress.iteration * self.config.frames_per_iteration
 
-    def run(self) -> None:
-        """Iterates to the end, or until a signal asks to stop."""
+    def run(self, notes: Iterable[str] = ()) -> None:
+        """Iterates to the end, or until a signal asks to stop; says some lines before."""
         try:
             with self.stop, self.console, self.reporter.journal:
-                self.announcer.begin()
-                while not self._finished():
-                    try:
-                        self.advance(self.config.iterations - self.progress.iteration)
-                    except (EnvironmentFault, Diverged) as fault:
-                        self._roll_back(fault)
-                self.save()
+                self.announcer.begin(notes)
+                try:
+                    self._run_to_the_end()
+                except (CannotWrite, CheckpointError):
+                    raise
+                except (EnvironmentFault, Diverged, UsageError) as fault:
+                    raise type(fault)(f"{fault}; {self._salvaged(fault)}") from fault
         finally:
             self.close()
         if self.stop:
             raise Interrupted(self.stop.number, self.frame)
+
+    def _run_to_the_end(self) -> None:
+        while not self._finished():
+            try:
+                self.advance(self.config.iterations - self.progress.iteration)
+            except (EnvironmentFault, Diverged) as fault:
+                self._roll_back(fault)
+        self.save()
+
+    def _salvaged(self, fault: Exception) -> str:
+        """Saves what a fault has left sane, and returns the words for what is kept."""
+        lost = ""
+        if self.progress.iteration and not isinstance(fault, Diverged):
+            try:
+                self.save(episodes=False)  # those of a broken environment cannot be continued
+                return f"all up to frame {self.frame:,} is saved, a resume goes on from there with new episodes"
+            except (CannotWrite, Diverged) as error:
+                lost = f" ({error})"
+        kept = self.directory.latest_checkpoint()
+        return f"{kept} is kept{lost}" if kept else f"there is no checkpoint{lost}: a resume begins at frame 0"
+
+    def _say_from_the_beginning(self) -> None:
+        """A known run without a checkpoint: says that it begins at frame 0, and why."""
+        path, every = self.directory.path, f"--save-every {self.config.save_every:,}"
+        if self.directory.metrics_path.stat().st_size:
+            self.reporter.warn(
+                f"{path} has no checkpoint: its last process ended before the first one ({every}), so what it did "
+                "is lost; beginning at frame 0"
+            )
+        else:
+            self.console.say(f"note: {path} has no checkpoint yet ({every}); beginning at frame 0")
 
     def _finished(self) -> bool:
         return bool(self.stop) or self.progress.iteration >= self.config.iterations
@@ -140,6 +189,7 @@ class Training:
         elif self.pending is not None:
             self.ahead.wait_to_learn(iteration)
             self.flat = self.learning.learn(self.warmup.stored(self.flat), self.pending, iteration)
+        self.pending = None  # it is the device's: should the next step fail, it is not stored twice
         self.pending, episodes = self.vector.step(sane_actions(actions, self.config, self.frame))
         self.progress.iteration += 1
         self.reporter.rewards(self.frame, self.pending.reward)
@@ -195,11 +245,15 @@ class Training:
         self.reporter.behaviour(self.frame, behaviour(self.learning, self.state, self.frame))
         self.reporter.faults(self.frame, self.evaluator.take_faults())
 
-    def save(self) -> None:
-        """Writes a checkpoint from which training continues exactly; never one of a sick training."""
+    def save(self, episodes: bool = True) -> None:
+        """Writes a checkpoint from which training continues exactly; never one of a sick training.
+
+        Without `episodes` the environments are left out: all of them then begin a new episode.
+        """
         require_sane_parameters(self.state, self.config, self.frame)
         self.progress.log_position = self.reporter.log.position()
-        parts = (self.state, self.memory, self.pending, self.vector.state(), self.best, self.progress)
+        environments = self.vector.state(episodes)
+        parts = (self.state, self.memory, self.pending, environments, self.best, self.progress)
         self.checkpoints.save(Snapshot(*parts), self.frame)
         self._retries = 0
 

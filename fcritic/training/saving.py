@@ -19,6 +19,7 @@ from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.trees import flatten, unflatten
 from fcritic.training.best import Best
+from fcritic.training.health import require_finite
 from fcritic.training.learning import Learning
 from fcritic.training.replay import Normalizer
 from fcritic.training.replay import unpack as unpack_rows
@@ -119,6 +120,7 @@ def load_policies(
     if best:
         like = Best.like(config.agent, _shapes_of(config, spec))
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
+        require_finite({name: array for name, array in groups["best"].items() if name != "score"})
         found = unflatten(like, groups["best"])
         return found.policies, found.normalizer, _dated(config, facts) | {"best": found.to_json()}
     state, facts = load_state(config, directory, spec)
@@ -131,6 +133,7 @@ def load_state(
     """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
     like = without_replay(_shapes_of(config, spec))
     groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
+    require_finite(groups["agent"])
     return unflatten(like, groups["agent"]), _dated(config, facts)
 
 
