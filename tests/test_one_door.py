@@ -36,13 +36,15 @@ OF_MODULES = {
 }
 """And those whose names mean something else elsewhere."""
 
-RESULTS = ("theory", "exploration", "experiments", "bench", "reliability")
-"""Studies and benches: they write where their user says, and read what they wrote there; no runs of strangers."""
+RESULTS = ("theory", "exploration", "study")
+"""Studies write where their user says, and read what they wrote there; no runs of strangers."""
 
 REASONS = {
     "disk": {"*": "the one place"},
     "cli.bench": {"*": "where --out says"},
+    "cli.checkout": {"(BESIDE / folder).glob('*.py')": "the checkout that the package lies in"},
     "cli.dispatch": {"os.open(os.devnull, os.O_WRONLY)": "no file of anybody's"},
+    "cli.experiment": {"tempfile.TemporaryDirectory()": "a new folder for quick trainings"},
     "cli.export": {"out.rglob('*')": "what it has just made"},
     "cli.watch": {"webbrowser.open(server.address)": "an address"},
     "envs.memory": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
