@@ -48,7 +48,10 @@ REASONS = {
     "cli.export": {"out.rglob('*')": "what it has just made"},
     "cli.watch": {"webbrowser.open(server.address)": "an address"},
     "envs.memory": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
-    "results.plots": {"figure.savefig(picture,": "a picture in memory"},
+    "results.plots": {
+        "figure.savefig(picture,": "a picture in memory",
+        "figure.savefig(drawn,": "a picture in memory",
+    },
     "runs.trust": {"*": "the user's own list of what is trusted"},
     "runs.versions": {"Path('/proc/cpuinfo').read_text(encoding='utf-8')": "the machine"},
     "startup.doctor": {"*": "the user's own folders, which it tries"},
