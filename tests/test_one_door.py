@@ -51,6 +51,7 @@ REASONS = {
     "results.plots": {
         "figure.savefig(picture,": "a picture in memory",
         "figure.savefig(drawn,": "a picture in memory",
+        "Image.open(drawn)": "a picture in memory",
     },
     "runs.trust": {"*": "the user's own list of what is trusted"},
     "runs.versions": {"Path('/proc/cpuinfo').read_text(encoding='utf-8')": "the machine"},
