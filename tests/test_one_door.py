@@ -56,6 +56,7 @@ REASONS = {
     "runs.trust": {"*": "the user's own list of what is trusted"},
     "runs.versions": {"Path('/proc/cpuinfo').read_text(encoding='utf-8')": "the machine"},
     "startup.doctor": {"*": "the user's own folders, which it tries"},
+    "startup.kills": {"*": "new folders of its own"},
     "startup.programs": {"*": "the user's own cache of compiled programs"},
     "view.film": {
         "tempfile.TemporaryDirectory(prefix='fcritic-film-')": "a new folder for the encoder, which opens by name",

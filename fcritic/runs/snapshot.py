@@ -16,9 +16,9 @@ from fcritic.runs.directory import RunDirectory
 from fcritic.runs.replay_log import Piece, ReplayLog, parse_pieces
 from fcritic.runs.retention import in_words, newest_first, none_usable, prune, set_aside
 from fcritic.runs.trees import unflatten
-from fcritic.training.best import Best
+from fcritic.training.device import Learning
+from fcritic.training.evaluate import Best
 from fcritic.training.health import require_sound
-from fcritic.training.learning import Learning
 from fcritic.training.replay import width_of
 from fcritic.training.saving import (
     Progress,

@@ -18,12 +18,11 @@ from fcritic.envs import EnvState, VectorEnv, task_spec
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.trees import flatten, unflatten
-from fcritic.training.best import Best
+from fcritic.training.device import Learning, TrainState
+from fcritic.training.evaluate import Best
 from fcritic.training.health import require_finite
-from fcritic.training.learning import Learning
 from fcritic.training.replay import Normalizer
 from fcritic.training.replay import unpack as unpack_rows
-from fcritic.training.train_state import TrainState, bound
 from fcritic.types import EnvSpec, Transition
 
 _BLOCK = 1024
@@ -60,6 +59,13 @@ class Snapshot(NamedTuple):
     best: Best
     progress: Progress
 
+    @staticmethod
+    def first(learning: Learning, seeds: list[int]) -> "Snapshot":
+        """A training that has not begun; its environments are as they were built."""
+        state = learning.start(seeds)
+        best = Best.none(learning.agent, state)
+        return Snapshot(state, learning.begin(len(seeds)), None, {}, best, Progress())
+
 
 def learning_of(config: TrainConfig, spec: EnvSpec) -> Learning:
     """The device programs for a config."""
@@ -88,12 +94,12 @@ def unpack_rollout(
     learning: Learning, state: TrainState, arrays: dict[str, np.ndarray]
 ) -> tuple[Any, Transition | None]:
     """What the environments' episodes remember, and the step that waits to be stored."""
-    rollout: dict[str, Any] = {"memory": learning.begin(state)}
+    rollout: dict[str, Any] = {"memory": learning.begin(len(state.keys))}
     if any(name.startswith("pending") for name in arrays):
         step = jax.eval_shape(lambda rows: unpack_rows(rows[:, 0], learning.spec), state.replay.rows)
         rollout["pending"] = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), step)
     rollout = unflatten(rollout, arrays)
-    return bound(rollout["memory"]), rollout.get("pending")
+    return rollout["memory"], rollout.get("pending")
 
 
 def restore_environments(vector: VectorEnv, state: EnvState) -> int:
@@ -172,14 +178,8 @@ def without_replay(state: TrainState) -> TrainState:
     return eqx.tree_at(lambda s: s.replay, state, None)
 
 
-def clear_tally(state: TrainState) -> TrainState:
-    """The same state, whose metrics begin to be summed anew."""
-    zeros = jax.tree.map(jnp.zeros_like, (state.tally, state.tallied))
-    return eqx.tree_at(lambda s: (s.tally, s.tallied), state, zeros)
-
-
 def with_new_episodes(snapshot: Snapshot) -> Snapshot:
-    """The same training, without what its environments have told of themselves: all begin a new episode."""
+    """The snapshot without the states of its environments; every one of them begins a new episode."""
     kept = {name: value for name, value in snapshot.environments.items() if not name.startswith("env/")}
     return snapshot._replace(environments=kept)
 
