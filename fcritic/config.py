@@ -21,6 +21,18 @@ MOST = {"members": 1000, "critics": 1000, "depth": 1000, "seeds": 10_000, "envs"
 UNLIMITED = {"steps", "seed", "eval_every", "log_every", "save_every", "warmup"}
 """Numbers that only count and cost nothing."""
 
+INERT = object()
+"""In `RETIRED`: any value will do, since another retired option decided whether it meant anything."""
+
+RETIRED: dict[str, dict[str, Any]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "TD3": {}, "TrainConfig": {}}
+"""Options that are gone, by the class that had them, with the value at which an old run is still the same run."""
+
+MOVED: dict[str, dict[str, str]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "TD3": {}, "TrainConfig": {}}
+"""Options that have another name or group now, by the class that had them: ``noise`` to ``explore.noise``."""
+
+NOTEBOOK = "672c61a"
+"""The last commit of version 0.1.0 that has every retired option, its lab notebook."""
+
 ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
 """The algorithm of each recipe, by the name that `config.json` holds."""
 
@@ -160,7 +172,7 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         raise UsageError(f"config.json: {prefix or 'its content'} must be an object; restore the file")
     hints = get_type_hints(kind)
     values = {}
-    for name, value in data.items():
+    for name, value in _as_of_today(kind, data, prefix).items():
         if name not in hints:
             raise UsageError(f"config.json: unknown field {prefix}{name!s:.60}{did_you_mean(name, hints)}")
         hint = hints[name]
@@ -173,6 +185,30 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         return kind(**values)
     except TypeError as error:
         raise UsageError(f"config.json does not fit this version of fcritic: {error}") from error
+
+
+def _as_of_today(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Returns what an old version wrote about a class with today's names, without what is retired."""
+    fields = dict(data)
+    for old, new in MOVED.get(kind.__name__, {}).items():
+        *groups, name = new.split(".")
+        if old not in fields:
+            continue
+        value, owner = fields.pop(old), fields
+        for group in groups:
+            owner[group] = dict(owner[group]) if isinstance(owner.get(group), dict) else {}
+            owner = owner[group]
+        owner.setdefault(name, value)
+    for name, harmless in RETIRED.get(kind.__name__, {}).items():
+        value = fields.pop(name, INERT)
+        harmless = list(harmless) if isinstance(harmless, tuple) else harmless
+        alike = value == harmless and isinstance(value, bool) == isinstance(harmless, bool)  # 1 is 1.0, not True
+        if INERT not in (value, harmless) and not alike:
+            raise UsageError(
+                f"config.json: the option {prefix}{name}, here {value!r:.60}, is retired; "
+                f"version 0.1.0 has it, at its lab-notebook commit {NOTEBOOK}"
+            )
+    return fields
 
 
 def fits(value: Any, hint: Any) -> bool:
