@@ -25,8 +25,7 @@ def test_methods_differ_in_what_their_names_say(method):
     agent = config_of("deepsea-10", method, 5000, 4).agent
     if isinstance(agent, FAC):
         assert (agent.prior_scale > 0) == ("prior" in method)
-        assert (agent.mask_probability < 1) == ("masks" in method)
-        assert agent.per_step_actor == ("per step" in method)
+        assert agent.explore.per_step == ("per step" in method)
         assert agent.functional == method.startswith("functional")
     else:
         assert method in ("sac", "td3", "sac+") and agent.discount == SETTINGS["deepsea-10"].discount

@@ -56,21 +56,11 @@ def _improvements() -> Experiment:
         ("3 rounds, mean of critics", (_THREE_ROUNDS, _MEAN)),
         ("3 rounds, n = 5", (_THREE_ROUNDS, _FIVE)),
         ("3 rounds, n = 5, mean of critics", _BEST),
-        ("3 rounds, n = 5, mean of critics, mean target", (*_BEST, ("agent.targets", "mean"))),
-        ("3 rounds, n = 5, mean of critics, noise 0.2", (*_BEST, ("agent.action_noise", 0.2))),
         ("3 rounds, 2 actors, 10 critics, mean of critics", (*_CROWD, ("agent.critics", 10))),
-        (
-            "3 rounds, 2 actors, 10 critics, mean of critics, noise 0.2",
-            (*_CROWD, ("agent.critics", 10), ("agent.action_noise", 0.2)),
-        ),
         ("3 rounds, 64 probes", (_THREE_ROUNDS, ("agent.encoder.probes", 64))),
         (
             "3 rounds, wide start, first term",
             (_THREE_ROUNDS, ("agent.actor_last_scale", 0.3), ("agent.second_term", 0.0)),
-        ),
-        (
-            "3 rounds, weak second term, both states",
-            (_THREE_ROUNDS, ("agent.second_term", 0.1), ("agent.actor_states", "both")),
         ),
     )
     tried = tuple(
@@ -104,14 +94,7 @@ _EXPERIMENTS = [
         "is it the policy as an input, or the ten actors? And the second gradient term?",
         ("plain critics", (("agent.functional", False),)),
         ("without the second term", (("agent.second_term", 0.0),)),
-        ("no pairing", (("agent.pairing", "permuted"),)),
         ("mean of critics", (("agent.pairing", "mean"),)),
-    ),
-    _ablation(
-        "never-run",
-        "critics that also learn on policies never run",
-        ("along their path", (("agent.neighbours", "path"),)),
-        ("perturbed", (("agent.neighbours", "perturbed"), ("agent.neighbour_scale", 0.1))),
     ),
     _ablation(
         "encoder",

@@ -32,9 +32,9 @@ _ABLATIONS: dict[str, Changes] = {
     **ABLATED,
     "n = 1": {"members": 1},
     "n = 2": {"members": 2},
-    "explores with noise": {"exploration_noise": 0.2},
+    "explores with noise": {"explore.noise": 0.2},
     "held off the bounds": {"actor_reach": 1.0},
-    "mean of critics, noise, held off": {"pairing": "mean", "exploration_noise": 0.2, "actor_reach": 1.0},
+    "mean of critics, noise, held off": {"pairing": "mean", "explore.noise": 0.2, "actor_reach": 1.0},
     "G = 5": {"critic_steps": 5},
     "n = 8": {"members": 8},
 }

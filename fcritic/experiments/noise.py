@@ -5,7 +5,7 @@ from typing import Any
 from fcritic.experiments.shallow import MEAN_OF_CRITICS, shallow
 from fcritic.experiments.spec import Claim, Experiment, Run
 
-_EXPLORE = {"exploration_noise": 0.2}
+_EXPLORE = {"explore.noise": 0.2}
 _HELD_OFF = {"actor_reach": 1.0}
 _FIVE = MEAN_OF_CRITICS | {"members": 5}
 _FLAT = {"state_action_hidden": (256,), "joint_hidden": (256,)}

@@ -32,10 +32,7 @@ def shallow(
 ABLATED: dict[str, Changes] = {
     "plain critics": {"functional": False},
     "without the second term": {"second_term": 0.0},
-    "no pairing": {"pairing": "permuted"},
     "mean of critics": {"pairing": "mean"},
-    "along their path": {"neighbours": "path"},
-    "perturbed": {"neighbours": "perturbed", "neighbour_scale": 0.1},
     "own encoders": {"encoder.shared": False},
     "probe tokens": {"encoder.tokens": "probes"},
     "frozen probes": {"encoder.train_probes": False},
@@ -67,19 +64,11 @@ ABLATIONS = Experiment(
 
 MEAN_OF_CRITICS: Changes = {"cycles": 3, "pairing": "mean"}
 """Three rounds of updates, in which actors climb the mean of all critics."""
-_NOISE: Changes = {"action_noise": 0.2}
-_CROWD: Changes = MEAN_OF_CRITICS | {"members": 2, "critics": 10}
 
 _REMEDIES: dict[str, Changes] = {
     "3 rounds, mean": MEAN_OF_CRITICS,
-    "3 rounds, mean, noise": MEAN_OF_CRITICS | _NOISE,
-    "3 rounds, mean, mean target": MEAN_OF_CRITICS | {"targets": "mean"},
-    "3 rounds, noise": {"cycles": 3} | _NOISE,
-    "3 rounds, noise, plain critics": {"cycles": 3, "functional": False} | _NOISE,
     "3 rounds, mean, reach": MEAN_OF_CRITICS | {"actor_reach": 1.0},
     "3 rounds, mean, reach, first term": MEAN_OF_CRITICS | {"actor_reach": 1.0, "second_term": 0.0},
-    "3 rounds, 2 actors, 10 critics, noise": _CROWD | _NOISE,
-    "3 rounds, 1 actor, 10 critics, noise": _CROWD | _NOISE | {"members": 1},
 }
 
 REMEDIES = Experiment(
@@ -91,18 +80,17 @@ REMEDIES = Experiment(
         *(shallow(label, changes, steps=200_000) for label, changes in _REMEDIES.items()),
         Run("sac+", "hopper-hop", steps=500_000),
         Run("td3+", "hopper-hop", steps=500_000),
-        shallow("3 rounds, mean, noise", _REMEDIES["3 rounds, mean, noise"], "hopper-hop", steps=500_000),
     ),
     reference="sac+",
 )
 
 _COLLECTORS: dict[str, Changes] = {
     "5 of 5 collect": {},
-    "1 of 5 collects": {"rollout_actors": 1},
-    "4 of 5 collect": {"rollout_actors": 4},
-    "1 of 5 collects, mean": {"rollout_actors": 1, "pairing": "mean"},
+    "1 of 5 collects": {"explore.actors": 1},
+    "4 of 5 collect": {"explore.actors": 4},
+    "1 of 5 collects, mean": {"explore.actors": 1, "pairing": "mean"},
     "10 of 10 collect": {"members": 10},
-    "1 of 10 collects": {"members": 10, "rollout_actors": 1},
+    "1 of 10 collects": {"members": 10, "explore.actors": 1},
     "1 alone": {"members": 1},
 }
 

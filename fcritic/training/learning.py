@@ -215,7 +215,7 @@ def _learned(
         sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
         ring = replay.add(state.replay, row)
         shape = (agent.batches_per_iteration, agent.batch_size)
-        batches = replay.sample(ring, learning.spec, shape, sample_key, agent.numbered)
+        batches = replay.sample(ring, learning.spec, shape, sample_key)
         normalizer = state.normalizer
         if learning.normalize:
             normalizer = normalizer.update(batches.obs, learning.recency)

@@ -10,8 +10,8 @@ from jax import vmap
 from jaxtyping import Array, Int, UInt32
 import numpy as np
 
+from fcritic.kernels import SEEDS
 from fcritic.kernels.packing import unpack_stack
-from fcritic.kernels.row_tiles import SEEDS
 from fcritic.training.replay import Normalizer, Replay
 from fcritic.types import Metrics
 

@@ -25,7 +25,6 @@ EARLIER = [
     ("functional", "plain", "The functional form, without priors: {0} before {1}", "sec-psrl"),
     ("functional, prior", "functional", "A prior: {0} before {1}", ""),
     ("plain, prior", "plain", "A prior: {0} before {1}", ""),
-    ("functional, prior, masks", "functional, prior", "Masks: {0} before {1}", ""),
     ("functional, prior", "functional, prior, per step", "One actor per episode: {0} before {1}", "alg-nn, line 7"),
     ("functional, prior", "sac", "Beside baselines: {0} before {1}", ""),
     ("functional, prior", "td3", "Beside baselines: {0} before {1}", ""),

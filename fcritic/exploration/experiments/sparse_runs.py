@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.agents.fac import FAC
+from fcritic.agents.fac import FAC, Explore
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
 from fcritic.results import read as results
@@ -65,8 +65,7 @@ _BASELINE: dict[str, Any] = {"batch_size": 64, "actor_hidden": (64, 64), "critic
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "functional": ("fac-small", {}),
     "functional, prior": ("fac-small", {"prior": True}),
-    "functional, prior, masks": ("fac-small", {"prior": True, "mask_probability": 0.5}),
-    "functional, prior, per step": ("fac-small", {"prior": True, "per_step_actor": True}),
+    "functional, prior, per step": ("fac-small", {"prior": True, "explore": Explore(per_step=True)}),
     "plain": ("fac-small", {"functional": False}),
     "plain, prior": ("fac-small", {"functional": False, "prior": True}),
     "sac": ("sac", {}),
