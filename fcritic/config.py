@@ -22,10 +22,43 @@ UNLIMITED = {"steps", "seed", "eval_every", "log_every", "save_every", "warmup"}
 INERT = object()
 """In `RETIRED`: any value will do, since another retired option decided whether it meant anything."""
 
-RETIRED: dict[str, dict[str, Any]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "TD3": {}, "TrainConfig": {}}
+RETIRED: dict[str, dict[str, Any]] = {
+    "FAC": {
+        "encoder_learning_rate": None,
+        "adam_epsilon": 1e-8,
+        "actor_states": "current",
+        "targets": "own",
+        "neighbours": "none",
+        "neighbour_scale": INERT,
+        "neighbour_rate": INERT,
+        "action_noise": 0.0,
+        "mask_probability": 1.0,
+    },
+    "EncoderConfig": {
+        "places": "learned",
+        "pooling": "summary",
+        "activation": "relu",
+        "norm_first": True,
+        "probe_init": "normal",
+    },
+    "SAC": {"adam_epsilon": 1e-8},
+    "TD3": {"adam_epsilon": 1e-8},
+    "TrainConfig": {},
+}
 """Options that are gone, by the class that had them, with the value at which an old run is still the same run."""
 
-MOVED: dict[str, dict[str, str]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "TD3": {}, "TrainConfig": {}}
+MOVED: dict[str, dict[str, str]] = {
+    "FAC": {
+        "exploration_noise": "explore.noise",
+        "exploration_memory": "explore.memory",
+        "rollout_actors": "explore.actors",
+        "per_step_actor": "explore.per_step",
+    },
+    "EncoderConfig": {},
+    "SAC": {},
+    "TD3": {},
+    "TrainConfig": {},
+}
 """Options that have another name or group now, by the class that had them: ``noise`` to ``explore.noise``."""
 
 NOTEBOOK = "672c61a"

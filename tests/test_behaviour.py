@@ -55,9 +55,9 @@ def test_cells_of_one_hot_states_never_coincide():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Two seeds of a plain ensemble with priors and masks in a river of three states, whose end pays 1."""
+    """Two seeds of a plain ensemble with priors in a river of three states, whose end pays 1."""
     small = {"members": 3, "batch_size": 8, "actor_hidden": (8,), "joint_hidden": (8,), "critic_steps": 1}
-    options = {"functional": False, "prior_scale": 1.0, "mask_probability": 0.5}
+    options = {"functional": False, "prior_scale": 1.0}
     config = TrainConfig(
         dataclasses.replace(find_recipe("fac-small"), **small, **options),
         recipe="fac-small",
@@ -85,7 +85,7 @@ def test_a_training_tells_what_its_agents_do(trained):
     assert rows[0]["diversity"] < rows[-1]["diversity"]  # actors begin near zero, all alike
 
 
-def test_a_run_with_priors_and_masks_continues_exactly(trained, tmp_path):
+def test_a_run_with_priors_continues_exactly(trained, tmp_path):
     """Bit for bit, with what is told of behaviour and first rewards."""
     whole, config = trained
     stop_after(71, config, tmp_path / "parts")

@@ -136,7 +136,7 @@ def test_all_that_decides_a_program_is_in_its_name(folder, learning, monkeypatch
         found.append(path(learning, (True,)))
     for changed, value in (
         ("_IMPORTED", "other sources"),
-        ("product.INTERPRET", True),
+        ("kernels.INTERPRET", True),
         ("jaxlib.__version__", "0.0.1"),
     ):
         with monkeypatch.context() as patch:

@@ -39,7 +39,7 @@ def test_a_tree_is_packed_for_each_seed():
 
 
 PLAIN = {"functional": False}
-FULL = {"neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}
+FULL = {"prior_scale": 1.0}
 
 
 @pytest.mark.parametrize("changes", [PLAIN, FULL], ids=["plain critics", "everything that an agent may hold"])

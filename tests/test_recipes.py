@@ -31,7 +31,7 @@ def shrunk(recipe: str):
     if isinstance(agent, FAC):
         encoder = dataclasses.replace(agent.encoder, probes=8, depth=1, width=16, code=8)
         heads = {"state_action_hidden": (16,), "state_action_code": 8, "joint_hidden": (16,)}
-        few = {"members": 2, "critic_steps": min(agent.critic_steps, 2), "encoder_learning_rate": None}
+        few = {"members": 2, "critic_steps": min(agent.critic_steps, 2)}
         return dataclasses.replace(agent, encoder=encoder, **few, **heads, **small)
     if isinstance(agent, SAC):  # few steps: the temperature must fall soon, or values hold much entropy
         small |= {"initial_temperature": 0.1, "temperature_learning_rate": 1e-2}
@@ -71,7 +71,7 @@ def critic_values(agent, learned, obs, act):
     critics, policies = learned.critics.params, learned.actors.params
     if agent.functional:
         pairs = jnp.arange(agent.members)
-        codes = encode_all(critics, policies, agent.encoder.shared)[pairs, pairs]
+        codes = encode_all(critics, policies)[pairs, pairs]
     else:
         codes = jnp.zeros((agent.members, 0))
     return vmap(lambda head, code: head(code, obs, act))(critics.head, codes)

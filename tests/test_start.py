@@ -181,13 +181,8 @@ def test_a_fresh_norm_is_that_of_equinox():
 def test_optimisers_begin_as_they_themselves_would(recipe):
     agent = find_recipe(recipe)
     state = agent.init(SPEC, randomness.stream(0))
-    pairs = (
-        [(state.actors, agent._actor_optimiser()), (state.critics, agent._critic_optimiser())]
-        if recipe == "fac-small"
-        else [(state.actor, agent.optimiser()), (state.critics, agent.optimiser())]
-    )
-    for learner, optimiser in pairs:
-        expected = optimiser.init(learner.params)
+    for learner in (state.actors if recipe == "fac-small" else state.actor, state.critics):
+        expected = agent.optimiser().init(learner.params)
         assert jax.tree.structure(learner.opt_state) == jax.tree.structure(expected)
         jax.tree.map(np.testing.assert_array_equal, learner.opt_state, expected)
 

@@ -197,7 +197,7 @@ def test_a_run_cannot_be_cut_short(config, tmp_path):
 def test_a_run_from_before_an_option_existed_continues(config, tmp_path):
     run = train(dataclasses.replace(config, steps=1200), tmp_path / "run", quiet=True)
     stored = run.config
-    del stored["agent"]["per_step_actor"], stored["recency"]
+    del stored["agent"]["explore"], stored["recency"]
     (run.path / "config.json").write_text(json.dumps(stored))
     longer = dataclasses.replace(config, steps=1600)
     assert train(longer, tmp_path / "run", quiet=True).latest_checkpoint().name == "step-000000001600"

@@ -58,7 +58,7 @@ class DeterministicPolicy(eqx.Module):
 
     network: MLP
     reach: float | None = eqx.field(static=True)
-    """What the mean of |MLP(s)| over actions is held to, so that they keep off their bounds, where tanh is flat."""
+    """Upper limit of the mean of |MLP(s)| over actions, which keeps them off their bounds, where tanh is flat."""
 
     def __init__(
         self,
@@ -73,29 +73,21 @@ class DeterministicPolicy(eqx.Module):
         self.network = MLP(obs_dim, hidden, act_dim, key=key, last_scale=last_scale)
         self.reach = reach
 
-    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action pi(s)."""
+    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:
+        """Returns the action pi(s)."""
         return self.activations(obs)[-1]
 
-    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """Hidden layers after their ReLU, then the action after its tanh."""
+    def activations(self, obs: Float[Array, "*axes obs"]) -> tuple[Float[Array, "*axes _"], ...]:
+        """Returns hidden layers after their ReLU, then the action after its tanh."""
         *hidden, raw = self.network.activations(obs)
         return (*hidden, self.squashed(raw))
 
-    def rows(self, obs: Float[Array, "batch obs"]) -> Float[Array, "batch act"]:
-        """The actions at a batch of observations."""
-        return self.squashed(self.network.rows(obs))
-
-    def squashed(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
-        """Actions from what the network's last layer gives."""
-        return jnp.tanh(self._held(raw))
-
-    def _held(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
-        """Scaled down where its mean size is above `reach`."""
-        if self.reach is None:
-            return raw
-        size = jnp.mean(jnp.abs(raw), axis=-1, keepdims=True)
-        return raw / jnp.maximum(1.0, size / self.reach)
+    def squashed(self, raw: Float[Array, "*axes act"]) -> Float[Array, "*axes act"]:
+        """Returns actions from the network's output, which is scaled down where its mean size is above `reach`."""
+        if self.reach is not None:
+            size = jnp.mean(jnp.abs(raw), axis=-1, keepdims=True)
+            raw = raw / jnp.maximum(1.0, size / self.reach)
+        return jnp.tanh(raw)
 
 
 class GaussianPolicy(eqx.Module):
@@ -126,40 +118,29 @@ class GaussianPolicy(eqx.Module):
         """Dimensions of an action."""
         return self.network.layers[-1].bias.shape[-1] // 2
 
-    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The mode pi(s) = tanh(mean(s))."""
+    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:
+        """Returns the mode pi(s) = tanh(mean(s))."""
         return self.activations(obs)[-1]
 
-    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """Hidden layers after their ReLU, then the mode."""
+    def activations(self, obs: Float[Array, "*axes obs"]) -> tuple[Float[Array, "*axes _"], ...]:
+        """Returns hidden layers after their ReLU, then the mode."""
         *hidden, heads = self.network.activations(obs)
-        return (*hidden, jnp.tanh(jnp.split(heads, 2)[0]))
+        return (*hidden, jnp.tanh(jnp.split(heads, 2, axis=-1)[0]))
 
     def sample(
-        self, obs: Float[Array, " obs"], noise: Float[Array, " act"]
-    ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
-        """The action that standard normal noise is mapped to, and its log-density log pi(a|s)."""
-        return self._squashed(self.network(obs), noise)
-
-    def sample_rows(
-        self, obs: Float[Array, "batch obs"], noise: Float[Array, "batch act"]
-    ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
-        """`sample` at a batch of observations."""
-        return jax.vmap(self._squashed)(self.network.rows(obs), noise)
-
-    def _squashed(
-        self, heads: Float[Array, " heads"], noise: Float[Array, " act"]
-    ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
-        mean, raw = jnp.split(heads, 2)
+        self, obs: Float[Array, "*axes obs"], noise: Float[Array, "*axes act"]
+    ) -> tuple[Float[Array, "*axes act"], Float[Array, "*axes"]]:
+        """Returns the action to which standard normal noise is mapped, and its log-density log pi(a|s)."""
+        mean, raw = jnp.split(self.network(obs), 2, axis=-1)
         log_std = jnp.clip(raw, *self.log_std_range)
         before = mean + jnp.exp(log_std) * noise
         return jnp.tanh(before), squashed_log_prob(noise, log_std, before)
 
 
 def squashed_log_prob(
-    noise: Float[Array, " act"], log_std: Float[Array, " act"], before: Float[Array, " act"]
-) -> Float[Array, ""]:
-    """log density of tanh(x) at x = `before` = mean + std * noise.
+    noise: Float[Array, "*axes act"], log_std: Float[Array, "*axes act"], before: Float[Array, "*axes act"]
+) -> Float[Array, "*axes"]:
+    """Returns the log-density of tanh(x) at x = `before` = mean + std * noise.
 
     The density of x, divided by the slope of tanh. log(1 - tanh(x)^2) is written as
     2 (log 2 - |x| - log(1 + exp(-2|x|))), which stays finite where tanh rounds to 1.
@@ -167,4 +148,4 @@ def squashed_log_prob(
     gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
     size = jnp.abs(before)
     slope = 2 * (jnp.log(2.0) - size - jnp.log(1 + jnp.exp(-2 * size)))
-    return jnp.sum(gaussian - slope)
+    return jnp.sum(gaussian - slope, axis=-1)

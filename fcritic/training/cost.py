@@ -96,8 +96,6 @@ def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     shape = (agent.batches_per_iteration, agent.batch_size)
     number = lambda *rest: jax.ShapeDtypeStruct((*shape, *rest), jnp.float32)
     batches = Transition(number(spec.obs_dim), number(spec.act_dim), number(), number(), number(spec.obs_dim))
-    if agent.numbered:
-        batches = batches._replace(number=jax.ShapeDtypeStruct(shape, jnp.uint32))
     patterns = [agent.actor_due(iteration) for iteration in range(agent.actor_delay)]  # they repeat after these
     counts = [
         count_flops(lambda s, b, k, due=due: update(agent, s, b, k, due)[0], state, batches, key)

@@ -19,8 +19,8 @@ import numpy as np
 
 from fcritic import ensembles, randomness
 from fcritic.agents.base import AbstractAgent, update
+from fcritic.kernels import SEEDS
 from fcritic.kernels.packing import pack_stack, unpack_stack
-from fcritic.kernels.row_tiles import SEEDS
 from fcritic.networks.initial import zeros
 from fcritic.networks.precision import on_gpu
 from fcritic.startup import programs as kept_programs
@@ -354,7 +354,7 @@ def _learned(
         sample_key, update_key = jax.random.split(_iteration_keys(state.keys, iteration)[1])
         ring = replay.add(state.replay, row)
         shape = (agent.batches_per_iteration, agent.batch_size)
-        batches = replay.sample(ring, learning.spec, shape, sample_key, agent.numbered)
+        batches = replay.sample(ring, learning.spec, shape, sample_key)
         normalizer = state.normalizer
         if learning.normalize:
             normalizer = normalizer.update(batches.obs, learning.recency)

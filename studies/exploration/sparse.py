@@ -75,8 +75,7 @@ _BASELINE: dict[str, Any] = {
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "functional": ("fac-small", {}),
     "functional, prior": ("fac-small", {"prior": True}),
-    "functional, prior, masks": ("fac-small", {"prior": True, "mask_probability": 0.5}),
-    "functional, prior, per step": ("fac-small", {"prior": True, "per_step_actor": True}),
+    "functional, prior, per step": ("fac-small", {"prior": True, "explore.per_step": True}),
     "plain": ("fac-small", {"functional": False}),
     "plain, prior": ("fac-small", {"functional": False, "prior": True}),
     "sac": ("sac", {}),
@@ -84,6 +83,10 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac+": ("sac+", {}),
 }
 """By name: the recipe and what is changed in it; `prior` stands for the scale that fits the task."""
+RECORDED = ("functional, prior, masks",)
+"""Methods of an option that is retired (`fcritic.config.RETIRED`); their recorded trainings still count."""
+SHOWN = (*METHODS, *RECORDED)
+"""All methods, in the order of tables and pictures."""
 QUICK_FRAMES = {"riverswim-6": 800}
 QUICK_METHODS = ("functional", "functional, prior", "sac")
 
@@ -160,7 +163,7 @@ def read_found(path: Path) -> Table:
     columns = ("first_reward", "mean_actor", *REPORTED)
     groups: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in read_rows(path, ", ".join(("task", "method", "frames", *columns))):
-        known = row["method"] in METHODS and row["task"] in SETTINGS
+        known = row["method"] in SHOWN and row["task"] in SETTINGS
         if not known or row["frames"] != str(SETTINGS[row["task"]].frames):
             told = f"{row['task']}, {row['method']}, {row['frames']} frames"
             raise UsageError(f"--add: {path} has a training that is not of this study: {told}")
@@ -221,7 +224,7 @@ class Sparse(Study):
         frames = QUICK_FRAMES if quick else {task: setting.frames for task, setting in SETTINGS.items()}
         known = {task: count for task, count in frames.items() if any(each == task for each, _ in found)}
         ordered = {
-            (task, method): found[task, method] for task in known for method in METHODS if (task, method) in found
+            (task, method): found[task, method] for task in known for method in SHOWN if (task, method) in found
         }
         return findings_of(ordered, known)
 
@@ -234,7 +237,7 @@ class Sparse(Study):
             for unused in axes[len(frames) :]:
                 unused.set_visible(False)
             for number, (axis, (task, methods)) in enumerate(zip(axes, found.items(), strict=False)):
-                names = list(METHODS)
+                names = list(SHOWN)
                 for place, name in [(place, name) for place, name in enumerate(names) if name in methods]:
                     for seed, first in enumerate(methods[name]):
                         height = place + 0.14 * (seed - (len(methods[name]) - 1) / 2)

@@ -11,10 +11,7 @@ Changes = dict[str, Any]
 _PARTS: dict[str, Changes] = {
     "plain critics": {"functional": False},
     "without the second term": {"second_term": 0.0},
-    "no pairing": {"pairing": "permuted"},
     "mean of critics": {"pairing": "mean"},
-    "along their path": {"neighbours": "path"},
-    "perturbed": {"neighbours": "perturbed", "neighbour_scale": 0.1},
     "own encoders": {"encoder.shared": False},
     "probe tokens": {"encoder.tokens": "probes"},
     "frozen probes": {"encoder.train_probes": False},

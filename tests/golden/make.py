@@ -127,7 +127,7 @@ FUNCTIONAL = "--members 3 --state-action-hidden 14 10 --state-action-code 6 --jo
 FUNCTIONAL += " --encoder.depth 2 --encoder.width 16 --encoder.code 8 --encoder.heads 2"
 
 TRAININGS = {
-    "fac": f"--recipe fac {PENDULUM} {FUNCTIONAL} --seeds 2 --seed 3 --prior-scale 0.5 --exploration-noise 0.1",
+    "fac": f"--recipe fac {PENDULUM} {FUNCTIONAL} --seeds 2 --seed 3 --prior-scale 0.5 --explore.noise 0.1",
     "fac-shared": f"--recipe fac-shared {PENDULUM} {FUNCTIONAL} --cycles 2 --actor-delay 2 --actor-reach 1.0",
     "sac": f"--recipe sac {CARTPOLE} --critic-hidden 14 10 --seeds 2",
     "sac+": f"--recipe sac+ {PENDULUM} --critic-hidden 14 10 --seed 5 --critics 4 --warmup-actions policy",
@@ -339,7 +339,7 @@ experiment run quick --budget soon | experiment run quick --only nothing | theor
 explore deepse | explore riverswim --tasks a | bench updat | bench update --sead 1 | train --task nowhere.py:make
 train --on-fault perhaps | train --warmup-actions none | train --encoder.depth 0 | train --members 0
 train --prior-scale -1 | train --recipe sac --initial-temperature 0 | train --recipe td3 --noise-memory 1
-train --critics 3 | train --rollout-actors 11 | train --seed 5000000000 | describe --replay 99999999999
+train --critics 3 | train --explore.actors 11 | train --seed 5000000000 | describe --replay 99999999999
 """
 """Command lines that cannot work, in a folder with `run`, `sac`, `begun`, `thesis` and `file`."""
 

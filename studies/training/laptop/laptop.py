@@ -15,7 +15,7 @@ _BASELINE: Changes = {
     "batch_size": 128,
 }
 """Makes a baseline as large as `fac-small`, with as many updates."""
-_ALL = {"pairing": "mean", "exploration_noise": 0.2, "actor_reach": 1.0}
+_ALL = {"pairing": "mean", "explore.noise": 0.2, "actor_reach": 1.0}
 
 
 def _small(label: str, changes: Changes, recipe: str = "fac-small", envs: int = 2) -> Run:
@@ -33,7 +33,7 @@ STUDY = Comparison(
     (
         _small("as it is", {}),
         *ablations(_small, ratios=(1, 3, 5), members=(1, 2, 8)),
-        _small("explores with noise", {"exploration_noise": 0.2}),
+        _small("explores with noise", {"explore.noise": 0.2}),
         _small("held off the bounds", {"actor_reach": 1.0}),
         _small("mean of critics, noise, held off", _ALL),
         _small("sac+", _BASELINE, "sac+"),

@@ -14,13 +14,9 @@ _CHANGES = {
     "3 rounds, mean of critics": _THREE | {"pairing": "mean"},
     "3 rounds, n = 5": _THREE | {"members": 5},
     "3 rounds, n = 5, mean of critics": _BEST,
-    "3 rounds, n = 5, mean of critics, mean target": _BEST | {"targets": "mean"},
-    "3 rounds, n = 5, mean of critics, noise 0.2": _BEST | {"action_noise": 0.2},
     "3 rounds, 2 actors, 10 critics, mean of critics": _CROWD,
-    "3 rounds, 2 actors, 10 critics, mean of critics, noise 0.2": _CROWD | {"action_noise": 0.2},
     "3 rounds, 64 probes": _THREE | {"encoder.probes": 64},
     "3 rounds, wide start, first term": _THREE | {"actor_last_scale": 0.3, "second_term": 0.0},
-    "3 rounds, weak second term, both states": _THREE | {"second_term": 0.1, "actor_states": "both"},
 }
 
 STUDY = Comparison(

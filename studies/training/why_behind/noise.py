@@ -4,7 +4,7 @@ from fcritic.study.comparison import Better, Comparison
 from fcritic.study.spec import Run
 from studies.training.ablated import MEAN_OF_CRITICS, Changes, shallow, with_fields
 
-EXPLORE: Changes = {"exploration_noise": 0.2}
+EXPLORE: Changes = {"explore.noise": 0.2}
 FIVE: Changes = MEAN_OF_CRITICS | {"members": 5}
 _FLAT: Changes = {"state_action_hidden": (256,), "joint_hidden": (256,)}
 

@@ -5,11 +5,11 @@ from studies.training.ablated import Changes, shallow
 
 _COLLECTORS: dict[str, Changes] = {
     "5 of 5 collect": {},
-    "1 of 5 collects": {"rollout_actors": 1},
-    "4 of 5 collect": {"rollout_actors": 4},
-    "1 of 5 collects, mean": {"rollout_actors": 1, "pairing": "mean"},
+    "1 of 5 collects": {"explore.actors": 1},
+    "4 of 5 collect": {"explore.actors": 4},
+    "1 of 5 collects, mean": {"explore.actors": 1, "pairing": "mean"},
     "10 of 10 collect": {"members": 10},
-    "1 of 10 collects": {"members": 10, "rollout_actors": 1},
+    "1 of 10 collects": {"members": 10, "explore.actors": 1},
     "1 alone": {"members": 1},
 }
 

@@ -1,4 +1,4 @@
-"""Kernels that go through many rows tile by tile, with arrays by their names."""
+"""The one wrapper of `pallas_call`, and one on it for kernels that go through many rows tile by tile."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,43 +10,57 @@ from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from fcritic import kernels
+
 Ref = Any
 Refs = dict[str, Ref]
+EPSILON = 1e-5
+"""That of `equinox.nn.LayerNorm`."""
 SUMS = 16
 """Rows that each tile has for sums over its own."""
-SEEDS = "seeds"
-"""Name of the axis of seeds, where one program trains several."""
 
 
 def few_seeds() -> bool:
-    """Whether the program that is traced trains so few seeds that large tiles would leave most of a GPU idle."""
+    """Returns whether the program that is traced trains so few seeds that large tiles leave most of a GPU idle."""
     try:
-        return jax.lax.axis_size(SEEDS) < 4
+        return jax.lax.axis_size(kernels.SEEDS) < 4
     except NameError:  # it has no such axis
         return True
 
 
-def call(
+def call(kernel: Callable[..., None], *, warps: int, stages: int = 1, **how: Any) -> Callable[..., Any]:
+    """Returns `pl.pallas_call` of a kernel for Triton, or interpreted where `fcritic.kernels.INTERPRET` says so."""
+    params = None if kernels.INTERPRET else triton.CompilerParams(num_warps=warps, num_stages=stages)
+    return pl.pallas_call(kernel, compiler_params=params, interpret=kernels.INTERPRET, **how)
+
+
+def whole(array: Array) -> pl.BlockSpec:
+    """Returns the block of a program that sees all of an array."""
+    return pl.BlockSpec(array.shape, lambda *_: (0,) * array.ndim)
+
+
+def call_on_rows(
     kernel: Callable[..., None],
     tiled: dict[str, Array],
     whole: dict[str, Array],
     widths: dict[str, int],
-    interpret: bool,
     how: tuple[Any, ...],
     sums: bool = False,
     across: tuple[str, ...] = (),
 ) -> dict[str, Array]:
-    """Outputs of these widths, and sums of each tile where they are asked for. What is `across` is transposed.
+    """Returns outputs of these widths, and sums of each tile where they are asked for.
 
-    `how`: rows of a tile, warps of a program, how many loads it has under way, and what the kernel wants to know.
+    Arrays go by their names; those that are `across` are transposed. `how`: rows of a tile, warps of a program, how
+    many loads it has under way, and further arguments of the kernel.
     """
     names, arrays = (tuple(tiled), tuple(whole)), (tuple(tiled.values()), tuple(whole.values()))
-    return _call(kernel, names, tuple(widths.items()), interpret, how, sums, across, arrays)
+    return _call_on_rows(kernel, names, tuple(widths.items()), kernels.INTERPRET, how, sums, across, arrays)
 
 
 @partial(jax.jit, static_argnums=range(7), inline=True)
-def _call(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[str, Array]:
-    """Traced once for all blocks that are alike."""
+def _call_on_rows(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[str, Array]:
+    """Traced once for all blocks that are alike, hence `interpret` among the arguments."""
+    del interpret
     tiled, whole = (dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True))
     tile, warps, stages, *known = how
     count, width = next(iter(tiled.values())).shape
@@ -66,14 +80,14 @@ def _call(kernel, names, widths, interpret, how, sums, across, arrays) -> dict[s
 
     of_tiled = [spec(name, swap(name, array.shape)[1]) for name, array in tiled.items()]
     of_whole = [pl.BlockSpec(array.shape, lambda k, n=array.ndim: (0,) * n) for array in whole.values()]
-    found = pl.pallas_call(
+    found = call(
         body,
         grid=(tiles,),
         in_specs=of_tiled + of_whole,
         out_specs=out_specs,
         out_shape=list(out.values()),
-        compiler_params=None if interpret else triton.CompilerParams(num_warps=warps, num_stages=stages),
-        interpret=interpret,
+        warps=warps,
+        stages=stages,
         name=kernel.__name__.strip("_"),
     )(*tiled.values(), *whole.values())
     return dict(zip(out, found, strict=True))

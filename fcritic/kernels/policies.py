@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from fcritic.kernels.row_tiles import Refs, call, dot, dot_transposed
+from fcritic.kernels.pallas import Refs, call_on_rows, dot, dot_transposed
 from fcritic.networks.policies import DeterministicPolicy, Policy
 
 HOW = (64, 4, 2, 64)
@@ -42,7 +42,7 @@ def fit(policy: Policy, probes: Float[Array, "probes obs"]) -> bool:
 
 
 def last_layers(
-    policy: DeterministicPolicy, probes: Float[Array, "probes obs"], interpret: bool
+    policy: DeterministicPolicy, probes: Float[Array, "probes obs"]
 ) -> tuple[Float[Array, "probes width"], Float[Array, "probes act"]]:
     """The second hidden layer and the actions at many probes: `policy.activations` of each, without the first."""
     first, second, third = policy.network.layers
@@ -52,35 +52,34 @@ def last_layers(
     last = jnp.pad(third.weight, ((0, 0), (0, _power(actions) - actions)))
     biases = jnp.stack([first.bias, second.bias, jnp.pad(third.bias, (0, width - actions))]).astype(jnp.float32)
     rows = jnp.pad(probes, ((0, 0), (0, missing)))
-    hidden, raw = _layers(rows, biases, weight, second.weight, last, interpret)
+    hidden, raw = _layers(rows, biases, weight, second.weight, last)
     return hidden.T, policy.squashed(raw[:, :actions])
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(5,))
+@jax.custom_vjp
 def _layers(
     probes: Rows,
     biases: Float[Array, "3 width"],
     first: Float[Array, "obs width"],
     second: Float[Array, "width width"],
     third: Float[Array, "width act"],
-    interpret: bool,
 ) -> tuple[Float[Array, "width probes"], Rows]:
     """The second hidden layer neuron by neuron, as an encoder reads it, and the last one before its tanh."""
-    return _forward(probes, biases, first, second, third, interpret, kept=())[0]
+    return _forward(probes, biases, first, second, third, kept=())[0]
 
 
-def _forward(probes, biases, first, second, third, interpret, kept=("early",)):
+def _forward(probes, biases, first, second, third, kept=("early",)):
     """Where no gradient is wanted, nothing is kept for it."""
     weights = {"biases": biases, "first": first, "second": second, "third": third}
     outs = {"late": second.shape[1], "raw": third.shape[1]} | dict.fromkeys(kept, second.shape[0])
-    found = call(_policy_kernel, {"probes": probes}, weights, outs, interpret, HOW, across=("late",))
+    found = call_on_rows(_policy_kernel, {"probes": probes}, weights, outs, HOW, across=("late",))
     return (found["late"], found["raw"]), (probes, found.get("early"), found["late"], weights)
 
 
-def _forward_to_differentiate(probes, biases, first, second, third, interpret):
-    """Tells the way back whether a gradient in the policy is wanted, too: an empty tuple says so, None says no."""
+def _forward_to_differentiate(probes, biases, first, second, third):
+    """Keeps for the backward pass whether a gradient in the policy is wanted: an empty tuple if so, else None."""
     policy = (biases, first, second, third)
-    found, kept = _forward(probes.value, *(part.value for part in policy), interpret)
+    found, kept = _forward(probes.value, *(part.value for part in policy))
     return found, (*kept, () if any(part.perturbed for part in policy) else None)
 
 
@@ -102,13 +101,13 @@ def _policy_kernel(refs: Refs, columns: int) -> None:
     refs["raw"][...] = lax.fori_loop(0, second.shape[1] // columns, add, start).astype(jnp.bfloat16)
 
 
-def _backward(interpret, kept, grads):
+def _backward(kept, grads):
     probes, early, late, weights, learns = kept
     d_late, d_raw = (jnp.zeros(g.shape, g.dtype) if isinstance(g, SymbolicZero) else g for g in grads)
     width = late.shape[0]
     tiled = {"early": early, "late": late, "d_late": d_late, "d_raw": d_raw}
     outs = {"of_probes": probes.shape[1]} | ({} if learns is None else {"of_early": width, "of_late": width})
-    back = call(_policy_back_kernel, tiled, weights, outs, interpret, HOW, across=("late", "d_late"))
+    back = call_on_rows(_policy_back_kernel, tiled, weights, outs, HOW, across=("late", "d_late"))
     if learns is None:
         return back["of_probes"], None, None, None, None
     layers = ((probes, back["of_early"]), (early, back["of_late"]), (late.T, d_raw))

@@ -6,14 +6,14 @@ through all rows, and the rest of the GPU is left to others.
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 from jax import lax
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from fcritic.kernels.pallas import Ref, call, whole
 
 SIDE = 128
 """Rows and columns of a tile of a weight."""
@@ -22,13 +22,10 @@ STEP, WARPS, STAGES = 64, 8, 3
 LEAST = 16
 """The fewest rows of a product."""
 
-Ref = Any
-
 
 def weight_gradient(
     rows: Float[Array, "rows inputs"],
     grads: Float[Array, "rows outputs"],
-    interpret: bool,
     *after: Float[Array, "..."],
 ) -> Float[Array, "inputs outputs"]:
     """The gradient of a weight that made rows into others, of which `grads` are the gradients.
@@ -39,18 +36,18 @@ def weight_gradient(
     tall, wide = min(SIDE, inputs), min(SIDE, outputs)
     if count < STEP or count % LEAST or inputs % tall or outputs % wide:
         return jnp.dot(rows.T, grads, preferred_element_type=jnp.float32).astype(rows.dtype)
-    return pl.pallas_call(
+    return call(
         _weight_kernel,
         grid=(inputs // tall, outputs // wide),
         in_specs=[
             pl.BlockSpec((count, tall), lambda i, j: (0, i)),
             pl.BlockSpec((count, wide), lambda i, j: (0, j)),
-            *(pl.BlockSpec(array.shape, lambda i, j, n=array.ndim: (0,) * n) for array in after),
+            *map(whole, after),
         ],
         out_specs=pl.BlockSpec((tall, wide), lambda i, j: (i, j)),
         out_shape=jax.ShapeDtypeStruct((inputs, outputs), rows.dtype),
-        compiler_params=None if interpret else triton.CompilerParams(num_warps=WARPS, num_stages=STAGES),
-        interpret=interpret,
+        warps=WARPS,
+        stages=STAGES,
         name="weight_kernel",
     )(rows, grads, *after)
 
