@@ -77,7 +77,7 @@ def _is_ours(part: Any) -> bool:
     """Whether the text of a part, and our sources, tell all of it: a class from elsewhere may do anything."""
     if not dataclasses.is_dataclass(part):
         return True
-    ours = type(part).__module__.startswith(f"{__package__}.")
+    ours = type(part).__module__.partition(".")[0] == __package__.partition(".")[0]
     return ours and all(_is_ours(getattr(part, field.name)) for field in dataclasses.fields(part))
 
 
