@@ -61,6 +61,9 @@ MOVED: dict[str, dict[str, str]] = {
 }
 """Options that have another name or group now, by the class that had them: ``noise`` to ``explore.noise``."""
 
+RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("permuted",)}}
+"""Values that are gone of options that stay, by the class that has them."""
+
 NOTEBOOK = "672c61a"
 """The last commit of version 0.1.0 that has every retired option, its lab notebook."""
 
@@ -248,11 +251,17 @@ def _as_of_today(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any
         harmless = list(harmless) if isinstance(harmless, tuple) else harmless
         alike = value == harmless and isinstance(value, bool) == isinstance(harmless, bool)  # 1 is 1.0, not True
         if INERT not in (value, harmless) and not alike:
-            raise UsageError(
-                f"config.json: the option {prefix}{name}, here {value!r:.60}, is retired; "
-                f"version 0.1.0 has it, at its lab-notebook commit {NOTEBOOK}"
-            )
+            raise _retired(f"the option {prefix}{name}, here {value!r:.60},")
+    for name, gone in RETIRED_VALUES.get(kind.__name__, {}).items():
+        if fields.get(name) in gone:
+            raise _retired(f"the value {fields[name]!r:.60} of {prefix}{name}")
     return fields
+
+
+def _retired(what: str) -> UsageError:
+    return UsageError(
+        f"config.json: {what} is retired; version 0.1.0 has it, at its lab-notebook commit {NOTEBOOK}"
+    )
 
 
 def fits(value: Any, hint: Any) -> bool:

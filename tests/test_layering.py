@@ -16,7 +16,8 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 FLOW = [
     ["types", "errors", "ensembles", "randomness", "disk"],
-    ["networks", "kernels", "envs"],
+    ["networks"],
+    ["kernels", "envs"],
     ["agents"],
     ["training"],
     ["api"],
@@ -116,6 +117,14 @@ def test_environments_know_only_the_types():
         models = {MODELS} if module == "fcritic.envs.finite" else set()
         assert {unit(other) for other in OURS[module] - models} <= {"envs", "types", "errors"}, module
     assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
+
+
+def test_the_rest_of_the_package_reaches_kernels_by_their_door():
+    """And the layout of vectors. So the program of a CPU loads no kernel."""
+    rooms = {"fcritic.kernels", "fcritic.kernels.packing"}
+    for module in set(FILES) - set(in_unit("kernels")):
+        assert {other for other in OURS[module] if unit(other) == "kernels"} <= rooms, module
+    assert not reachable("fcritic.agents.recipes") & (set(in_unit("kernels")) - rooms)
 
 
 def test_results_never_import_agents():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks.small import small_config, train_until
+from fcritic.agents.fac import Explore
 from fcritic.cli.dispatch import run as command
 from fcritic.envs import task_spec
 from fcritic.errors import CheckpointError, UsageError
@@ -19,7 +20,7 @@ from fcritic.training.saving import learning_of, load_policies
 
 NAN, INF = float("nan"), float("inf")
 CONFIG = small_config("fac")
-CONFIG = dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, exploration_noise=0.1))
+CONFIG = dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, explore=Explore(noise=0.1)))
 SPEC = task_spec(CONFIG.task)
 ITERATIONS = 25
 

@@ -1,4 +1,4 @@
-"""What every algorithm offers to the training loop, how its parameters learn, and the order of its updates."""
+"""The interface of an algorithm to the training loop, its parameters, and the order of its updates."""
 
 import abc
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def _row_major(grads: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class AbstractAgent(abc.ABC, Generic[State]):
-    """An algorithm for one seed: numbers only. What it learns lives in its `State`, a pytree of arrays.
+    """An algorithm for one seed: numbers only. The learned part is its `State`, a pytree of arrays.
 
     Each field's docstring gives its meaning, the paper's symbol and where the default comes from.
     """
@@ -179,7 +179,7 @@ class AbstractAgent(abc.ABC, Generic[State]):
         return state, dict(zip(self.critic_metrics, reported.sum(axis=0), strict=True))
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
-        """Returns the number behind every option, by its name, and what is the same for all agents."""
+        """Returns the number behind every option, by its name, and the choices that all agents share."""
         return {"optimizer": "adam", "activation": "relu"} | _options(self)
 
     def parts(self, state: State) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def update(
 
     Lines 10-22 of the paper's algorithm. `batches` has a leading axis of `agent.batches_per_iteration`; `actor_due`
     says in which cycles the actors are updated. The metrics are sums over the critic updates and over the actor
-    updates. `once` is 1, which a GPU's compiler must not know, or it would take a loop of one round apart.
+    updates. `once` is 1, hidden from a GPU's compiler, which would take a loop of one round apart.
     """
     groups = jax.tree.map(lambda leaf: leaf.reshape(agent.cycles, -1, *leaf.shape[1:]), batches)
     keys = jax.random.split(key, agent.cycles)

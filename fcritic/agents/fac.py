@@ -1,4 +1,4 @@
-"""The functional actor-critic: Algorithm 5 of the paper (`alg-nn`), in its own order."""
+"""The functional actor-critic: Algorithm 5 of the paper, in its own order."""
 
 import dataclasses
 from functools import partial
@@ -48,7 +48,7 @@ class Explore:
 
 
 class Explorer(NamedTuple):
-    """What an environment remembers of its episode where actors explore with noise."""
+    """The memory of an environment for an episode where actors explore with noise."""
 
     actor: Int[Array, ""]
     noise: Float[Array, " act"]
@@ -59,7 +59,7 @@ RolloutMemory = Int[Array, ""] | Explorer
 
 
 class FACState(eqx.Module):
-    """What the agent learns; every part has a leading axis of n members."""
+    """The learned part of the agent; every field has a leading axis of n members."""
 
     actors: Learner
     """The policies A_t."""
@@ -68,7 +68,7 @@ class FACState(eqx.Module):
     targets: ValueHead | Packed
     """The delayed heads, xi'_sa and xi'_joint."""
     priors: Prior | None = None
-    """What is added to each critic and its target and never changes."""
+    """A fixed function for each critic, added to it and to its target."""
 
     def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
         """Returns these heads, each with its prior where there are priors."""

@@ -22,10 +22,10 @@ def td_target(
     batch: Transition,
     discount: float,
 ) -> Float[Array, "actors batch"]:
-    """Returns y = r + gamma Q_tar(pi, s', pi(s')), eq. `eq:func_td_target`.
+    """Returns y = r + gamma Q_tar(pi, s', pi(s')), equation (13).
 
     The paper prints no termination; here gamma is multiplied with the stored discount, which is 0 where the
-    task ended. The code is the online encoder's and passes no gradient, eq. `eq:tar_func_q_nn`.
+    task ended. The code is the online encoder's and passes no gradient, as in (12).
     """
     next_value = kernels.values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
     return jax.lax.stop_gradient(batch.reward[None] + discount * batch.discount[None] * next_value)
@@ -37,7 +37,7 @@ def critic_loss(
     batch: Transition,
     goal: Float[Array, "actors batch"],
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Returns one critic's mean squared distance to its target over policies and batch, eq. `eq:func_q_loss`."""
+    """Returns one critic's mean squared distance to its target over policies and batch, (14)."""
     loss, value = kernels.squared_error(head, codes, batch.obs, batch.act, goal)
     return loss, {"critic_loss": loss, "critic_value": value.mean(), "target_value": goal.mean()}
 
@@ -108,7 +108,7 @@ def actor_loss(
 ) -> Float[Array, ""]:
     """Returns -mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
 
-    Its gradient in the policy, of which `code` is a function too, is eq. `eq-our-gradient-formula` for a
+    Its gradient in the policy, of which `code` is a function too, is equation (2) for a
     deterministic policy: the first term goes through the action, the second through the code.
     """
     act = vmap(policy)(obs)

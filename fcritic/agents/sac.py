@@ -21,7 +21,7 @@ from fcritic.types import EnvSpec, Metrics, Transition
 
 
 class SACState(eqx.Module):
-    """What the agent learns."""
+    """The learned part of the agent."""
 
     actor: Learner
     """The policy pi, a `GaussianPolicy`."""

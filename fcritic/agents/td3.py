@@ -19,7 +19,7 @@ from fcritic.types import EnvSpec, Metrics, Transition
 
 
 class TD3State(eqx.Module):
-    """What the agent learns."""
+    """The learned part of the agent."""
 
     actor: Learner
     """The policy pi, a `DeterministicPolicy`."""

@@ -1,4 +1,4 @@
-"""The one door to the kernels, by which a GPU computes what fits them.
+"""The one door to the kernels of our own, for a GPU.
 
 Each function here is a plain formula, and calls its kernel instead where one can run and fits. Files of kernels are
 imported on first use, so a CPU never loads them.

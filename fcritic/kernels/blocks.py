@@ -46,7 +46,7 @@ Rows = Float[Array, "rows width"]
 
 
 class Feed(NamedTuple):
-    """What follows attention. Vectors: scale, offset, biases of `output`, `contract` and (four parts) `expand`."""
+    """The layers after attention. Vectors: scale, offset, biases of `output`, `contract` and (in four) `expand`."""
 
     feed_vectors: Float[Array, "8 width"]
     output: Float[Array, "width width"]
@@ -55,7 +55,7 @@ class Feed(NamedTuple):
 
 
 class Project(NamedTuple):
-    """A norm and what is projected from it: query, key and value of a block, or a code.
+    """A norm and its projections: query, key and value of a block, or a code.
 
     Vectors: scale, offset, a bias for each; the rest is not used."""
 
@@ -142,7 +142,7 @@ def _first_rows(
     tile: int,
     reader: Project | None = None,
 ) -> tuple[Float[Array, "actors kept width"], list[Float[Array, "actors kept width"]]]:
-    """The first rows of each sequence after all blocks, and what is read from them."""
+    """The first rows of each sequence after all blocks, and the codes read from them."""
     (actors, tokens, width), padded = sequences.shape, _padded(sequences, tile)
     length = padded.shape[1]
     keep, last_tile = (FIRST, FIRST_TILE) if length >= FIRST else (length, tile)
@@ -160,7 +160,7 @@ def _first_rows(
 def _attend(
     block: Block, parts: list[Float[Array, "actors padded width"]], keep: int, tokens: int
 ) -> Float[Array, "rows width"]:
-    """What the first `keep` rows of each sequence see; rows from `tokens` on are padding that no row sees."""
+    """Attention of the first `keep` rows of each sequence; rows from `tokens` on are padding that no row sees."""
     query, key, value = (part.reshape(*part.shape[:2], block.heads, -1) for part in parts)
     return attend_all(query[:, :keep], key, value, tokens).reshape(-1, parts[0].shape[-1])
 
@@ -217,7 +217,7 @@ def attend_all(
 def between(
     mixed: Rows | None, x: Rows, feed: Feed | None, project: Project | None, tile: int
 ) -> tuple[Rows, list[Rows]]:
-    """Rows after the block whose attention gave `mixed`, and what the next block, or a reader, projects from them.
+    """Returns the rows after the block whose attention gave `mixed`, and the projections that follow.
 
     Either may be missing: there is nothing before the first block, and need not be after the last.
     """
@@ -353,7 +353,7 @@ def _back_through_feed(refs: Refs, found: Sums, grad: Array, columns: int, again
     back = lax.fori_loop(0, hidden.shape[1] // columns, add, jnp.zeros(above.shape))
     found.done |= {*range(4, 8)}
     step = _back_through_norm(refs, "total", vectors, found, 0, back)
-    # What was written above is there: threads have waited for one another in the products since.
+    # The rows written above are there: threads have waited for one another in the products since.
     step += _float(refs["grad" if "grad" in refs else "past"]) if again else grad
     found.add(2, step)
     refs["step"][...] = _lower(step)

@@ -41,7 +41,7 @@ def squared_error(
 ) -> tuple[Float[Array, ""], Float[Array, "actors batch"]]:
     """The mean of (value - goal)^2 of one critic, and the values (which pass no gradient).
 
-    `code` and `state_action` are what the two inputs of E_joint contribute to its first layer, `first` scale and
+    `code` and `state_action` are the contributions of E_joint's two inputs to its first layer, `first` scale and
     offset of its norm and its bias, `weight` and `second` the second layer, `last` the weights of the value.
     """
     return _squared_error_forward(code, state_action, first, weight, second, last, goal)[0]
@@ -69,7 +69,7 @@ def _rows(array: Float[Array, "actors batch width"]) -> Float[Array, "rows width
 
 
 def _first(code, state_action, first) -> tuple[Array, Array]:
-    """The first layer, and what its rows are multiplied with and then shifted by to be normal."""
+    """The first layer, and per row 1/sigma and -mu/sigma of its layer norm."""
     (actors, width), batch, (rows, some, warps) = code.shape, state_action.shape[0], FIRST
     rows = min(rows, batch)
     return _call(
@@ -264,14 +264,14 @@ def _step_kernel(
 
 
 def _moments(rows: Array) -> tuple[Array, Array]:
-    """What makes rows normal: a factor, then a shift. Both sums are of one pass, since rows are of order one."""
+    """Per row, 1/sigma and -mu/sigma of the layer norm. Both sums are of one pass, since rows are of order one."""
     mean, square = _mean(rows), _mean(rows * rows)
     inverse = lax.rsqrt(jnp.maximum(square - mean * mean, 0.0) + EPSILON)
     return inverse, -mean * inverse
 
 
 def _through_norm(grads: Array, standard: Array, factor: Array) -> Array:
-    """The gradient through the norm, times `factor` over what the rows were multiplied with."""
+    """The gradient through the norm, times `factor` * sigma."""
     mean, along = _mean(grads), _mean(grads * standard)
     return (grads - standard * along[:, None]) * factor[:, None] - (mean * factor)[:, None]
 

@@ -111,7 +111,7 @@ def _state_action(head: ValueHead, inputs: Float[Array, "*rows inputs"]) -> tupl
 
 
 def _joint(head: ValueHead, codes: Float[Array, "actors code"]) -> tuple[Array, Array, tuple[Array, ...]]:
-    """What codes contribute to the first joint layer, the weights that E_sa meets there, and what follows."""
+    """The codes' part of the first joint layer, the weights of E_sa there, and the arrays of later layers."""
     first, second, last = head.joint.layers
     weight_code, weight_sa = jnp.split(first.weight, [codes.shape[1]])
     # The kernels add the bias: an addition here, fused with others, made the error wait for the targets.
@@ -156,7 +156,7 @@ def _call_on_actors(
 ) -> Array:
     """Runs a kernel for every actor, or every group of `some`, and tile of rows.
 
-    The first of `of_actors` has rows; `out` are type and width of what comes out.
+    The first of `of_actors` has rows; `out` are type and width of the output.
     """
     actors, batch, _ = of_actors[0].shape
     tile, (dtype, rest) = min(TILE, batch), out
@@ -225,7 +225,7 @@ def _product(blocks: Blocks, weight: Ref) -> Blocks:
 
 
 def _standard(blocks: Blocks) -> tuple[Blocks, Array]:
-    """Rows with mean 0 and variance 1, and what they were multiplied with."""
+    """Returns rows with mean 0 and variance 1, and their factor 1/sigma."""
     width = sum(block.shape[1] for block in blocks)
     mean = sum(block.sum(axis=1, keepdims=True) for block in blocks) / width
     centred = [block - mean for block in blocks]
@@ -299,7 +299,7 @@ def _norm_back_kernel(before: Ref, grad: Ref, vectors: Ref, step: Ref, sums: Ref
 
 
 def standardise(rows: Array) -> tuple[Array, Array]:
-    """Rows with mean 0 and variance 1, and what they were multiplied with."""
+    """Returns rows with mean 0 and variance 1, and their factor 1/sigma."""
     centred = rows - rows.mean(axis=1, keepdims=True)
     inverse = lax.rsqrt((centred * centred).mean(axis=1, keepdims=True) + EPSILON)
     return centred * inverse, inverse

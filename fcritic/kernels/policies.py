@@ -2,7 +2,7 @@
 
 Layer by layer they are products of a few microseconds with additions and transpositions between them, and all of
 the actor encoder waits for them. A program takes a tile of probes through a whole policy. Gradients of a policy's
-weights, which only actors need, are products of what the kernels leave behind.
+weights, which only actors need, are products of arrays that the kernels leave behind.
 """
 
 from functools import partial

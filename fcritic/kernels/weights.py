@@ -1,7 +1,7 @@
 """Gradients of weights, sums over many rows, by few programs.
 
 Nothing waits for them before the optimiser does. But the compiler's products take all of a GPU for a moment, and
-what others do wait for, attention above all, stands behind them. Here one program for each tile of a weight goes
+attention, for which others do wait, stands behind them. Here one program for each tile of a weight goes
 through all rows, and the rest of the GPU is left to others.
 """
 
@@ -28,9 +28,9 @@ def weight_gradient(
     grads: Float[Array, "rows outputs"],
     *after: Float[Array, "..."],
 ) -> Float[Array, "inputs outputs"]:
-    """The gradient of a weight that made rows into others, of which `grads` are the gradients.
+    """Returns rows^T grads, the gradient of a weight, from inputs and gradients of the outputs.
 
-    It is begun when what it shall come `after` is there.
+    It begins when the arrays `after` are there.
     """
     (count, inputs), outputs = rows.shape, grads.shape[1]
     tall, wide = min(SIDE, inputs), min(SIDE, outputs)

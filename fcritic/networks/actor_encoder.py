@@ -120,7 +120,7 @@ def attend(
 
 
 class ActorEncoder(eqx.Module):
-    """The actor encoder E_act(pi; xi_act) of eq. `eq:func_q_nn`.
+    """The actor encoder E_act(pi; xi_act) of equation (11).
 
     A learned summary token is put first; its output, projected, is the code. Tokens of hidden neurons share one
     embedding per layer, so that the code does not depend on the order of the hidden neurons; each action has an
@@ -141,7 +141,7 @@ class ActorEncoder(eqx.Module):
         self.config = config
         self.probes = normal(probe_key, (config.probes, obs_dim), config.probe_scale)
         read_widths = [layer_widths[layer] for layer in config.layers]
-        # A probe token also sees the probe itself, otherwise it could not tell at which state it looks.
+        # A probe token also sees the probe itself: activations alone do not say at which state they were read.
         token_width = config.probes if config.tokens == "neurons" else sum(read_widths) + obs_dim
         self.project = Linear(token_width, config.width, key=project_key)
         self.places = _init_places(config, layer_widths, place_key)

@@ -18,7 +18,7 @@ Head = Callable[[Array, Array, Array], Array]
 
 
 class BlindEncoder(eqx.Module):
-    """Sees nothing of a policy: its code is empty. It makes a functional critic a plain Q(s, a)."""
+    """An encoder that ignores the policy: its code is empty, so a functional critic becomes a plain Q(s, a)."""
 
     def __call__(self, policy: Policy) -> Float[Array, "0"]:
         """Returns an empty code, whatever the policy."""
@@ -79,14 +79,14 @@ class Prior(eqx.Module):
 
     P has the form of a critic's head without a code. With a code it would need an encoder of its own for each
     critic, n^2 more encodings per update, and its arbitrary slopes along the code would enter the second term of
-    the actors' gradient, where no data can correct them. It still tells policies apart, by their actions.
+    the actors' gradient, where no data can correct them. It still differs between policies, by their actions.
     """
 
     network: ValueHead
     scale: float = eqx.field(static=True)
 
     def __init__(self, head: Callable[..., ValueHead], width: int, *, scale: float, key: PRNGKeyArray):
-        """Draws P by `head(last_scale=..., key=...)`, whose last hidden layer is so wide.
+        """Draws P by `head(last_scale=..., key=...)`; `width` is that of its last hidden layer.
 
         P has a standard deviation near 1 after a layer norm and a ReLU, so that beta has a value's units.
         """
@@ -112,10 +112,10 @@ class PrimedHead(eqx.Module):
 
 
 class FunctionalCritic(eqx.Module):
-    """Q(pi, s, a) = E_joint(E_act(pi), E_sa(s, a)), eq. `eq:func_q_nn`.
+    """Q(pi, s, a) = E_joint(E_act(pi), E_sa(s, a)), equation (11).
 
     `encode` sees the policy only and `value` the code only, so that a policy is encoded once for a whole batch.
-    The target critic of eq. `eq:tar_func_q_nn` is the same encoder with a delayed head:
+    The target critic of equation (12) is the same encoder with a delayed head:
     ``FunctionalCritic(critic.encoder, delayed_head)``.
     """
 

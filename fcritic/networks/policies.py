@@ -14,13 +14,13 @@ from fcritic.networks.mlp import MLP
 
 @runtime_checkable
 class Policy(Protocol):
-    """What a functional critic asks of a policy: any pytree of arrays with these two methods."""
+    """The interface of a policy for a functional critic: any pytree of arrays with these two methods."""
 
     def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action pi(s), in [-1, 1]."""
+        """Returns the action pi(s), in [-1, 1]."""
 
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """The layers of the network from first to last; the last one is the action."""
+        """Returns the layers of the network from first to last; the last one is the action."""
 
 
 class FunctionPolicy(eqx.Module):
@@ -32,7 +32,7 @@ class FunctionPolicy(eqx.Module):
     params: Any
     layers: Callable[[Any, Array], tuple[Array, ...]] = eqx.field(static=True)
     anchor: Float[Array, ""] | None
-    """Where there are no parameters: JAX batches only what holds an array."""
+    """An array where there are no parameters: JAX batches only trees that hold one."""
 
     def __init__(self, layers: Callable[[Any, Array], tuple[Array, ...]], params: Any = None):
         self.layers = layers
@@ -40,11 +40,11 @@ class FunctionPolicy(eqx.Module):
         self.anchor = None if jax.tree.leaves(params) else jnp.zeros(())
 
     def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action."""
+        """Returns the action."""
         return self.activations(obs)[-1]
 
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """What the function returned."""
+        """Returns the function's layers."""
         found = self.layers(self.params, obs)
         if not isinstance(found, tuple):
             raise UsageError(
@@ -54,7 +54,7 @@ class FunctionPolicy(eqx.Module):
 
 
 class DeterministicPolicy(eqx.Module):
-    """a = tanh(MLP(s)), the actor pi_theta of Algorithm `alg-nn`."""
+    """a = tanh(MLP(s)), the actor pi_theta of Algorithm 5."""
 
     network: MLP
     reach: float | None = eqx.field(static=True)
@@ -93,7 +93,7 @@ class DeterministicPolicy(eqx.Module):
 class GaussianPolicy(eqx.Module):
     """a = tanh(x) with x ~ N(mean(s), std(s)^2) in every dimension: the actor of SAC.
 
-    Called like any policy it gives its mode, tanh(mean), which is what evaluation uses.
+    Called like any policy it gives its mode, tanh(mean), as evaluation does.
     """
 
     network: MLP
@@ -108,14 +108,14 @@ class GaussianPolicy(eqx.Module):
         key: PRNGKeyArray,
         log_std_range: tuple[float, float],
     ):
-        """The last layer holds both heads. Its weights have deviation 0.3 / sqrt(fan-in): std begins near 1."""
+        """Draws the weights. Those of both heads have deviation 0.3 / sqrt(fan-in): std begins near 1."""
         last_width = hidden[-1] if hidden else obs_dim
         self.network = MLP(obs_dim, hidden, 2 * act_dim, key=key, last_scale=0.3 * (3 / last_width) ** 0.5)
         self.log_std_range = log_std_range
 
     @property
     def act_dim(self) -> int:
-        """Dimensions of an action."""
+        """Number of dimensions of an action."""
         return self.network.layers[-1].bias.shape[-1] // 2
 
     def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:

@@ -1,4 +1,4 @@
-"""The precision in which networks compute. What is learned, summed up or reported stays in float32."""
+"""The precision in which networks compute. Parameters, sums and metrics stay in float32."""
 
 from typing import Literal, TypeVar
 
