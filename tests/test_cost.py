@@ -2,6 +2,9 @@
 
 import dataclasses
 
+from fcritic.experiments.local import Budget, require_agreed_runs
+from fcritic.experiments.progress import RunProgress
+from fcritic.experiments.spec import Run
 import jax
 import jax.numpy as jnp
 import pytest
@@ -9,9 +12,6 @@ import pytest
 from fcritic.agents.fac import FAC
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
-from fcritic.experiments.local import Budget, require_agreed_runs
-from fcritic.experiments.progress import RunProgress
-from fcritic.experiments.spec import Run
 from fcritic.training import cost
 from fcritic.training.console import duration
 from fcritic.training.cost import _cheaper, estimated_seconds, flops_per_iteration

@@ -118,6 +118,12 @@ def test_environments_know_only_the_types():
     assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
 
 
+def test_runs_and_logs_know_arrays_but_no_agents():
+    for name in ("runs", "logs"):
+        for module in in_unit(name):
+            assert {unit(other) for other in reachable(module)} <= {"", "runs", "logs", "disk", "errors"}, module
+
+
 def test_results_never_import_agents():
     for module in in_unit("results"):
         assert "agents" not in {unit(other) for other in reachable(module)}, module

@@ -14,8 +14,8 @@ from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training, train
+from fcritic.training.saving import Checkpoints
 
 
 def poisoned(training: Training) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fcritic.disk import Place, whole_lines, write_all
 from fcritic.errors import UsageError, cannot_write
-from fcritic.runs.layout import METRICS_LIMIT
+from fcritic.runs import METRICS_LIMIT
 
 ROW_KEYS = ("seed", "env_steps", "kind")
 """What every row has, in the order in which it is written."""

@@ -11,9 +11,8 @@ from fcritic import envs
 from fcritic.config import TrainConfig
 from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.trackers import require_tracker
+from fcritic.runs import CONFIG
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.layout import CONFIG
-from fcritic.runs.snapshot import Checkpoints, require_trainable
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.startup.garbage import search_put_off
 from fcritic.training.ahead import Ahead
@@ -25,10 +24,12 @@ from fcritic.training.evaluate import Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.training.reporting import Reporter
 from fcritic.training.saving import (
+    Checkpoints,
     Progress,
     Snapshot,
     clear_tally,
     learning_of,
+    require_trainable,
     restore_environments,
     with_new_episodes,
     with_other_numbers,
