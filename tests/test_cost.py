@@ -14,8 +14,7 @@ from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.training import cost
 from fcritic.training.console import duration
-from fcritic.training.cost import _cheaper, estimated_seconds, flops_per_iteration
-from fcritic.training.flops import count_flops
+from fcritic.training.cost import cheaper_line, count_flops, estimated_seconds, flops_per_iteration
 from fcritic.types import EnvSpec
 
 MATRIX, VECTOR = jnp.ones((30, 20)), jnp.ones(20)
@@ -55,7 +54,7 @@ def test_a_shared_encoder_costs_a_quarter_and_more_critic_steps_cost_more(paper)
 
 
 def test_a_long_job_is_told_what_would_be_cheaper():
-    text = _cheaper(TrainConfig(FAC()), EnvSpec(17, 6))
+    text = cheaper_line(TrainConfig(FAC()), EnvSpec(17, 6))
     assert "--members 4 (17% of the arithmetic)" in text
     assert "--encoder.shared (23% of the arithmetic)" in text
 

@@ -24,7 +24,7 @@ def saved(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "<script>document.title='owned'<"
     config = TrainConfig(agent_of(), recipe="fac", task=TASK, seeds=2, seed=4, steps=2000, warmup=1000, replay=20)
     with RunDirectory.create_or_open(out, config.to_json(), "") as directory:
-        training = Training(config, directory, quiet=True)
+        training = Training.begin(config, directory, quiet=True)
         for _ in range(2):
             training.advance(3)
             training.save()

@@ -36,20 +36,27 @@ OF_MODULES = {
 }
 """And those whose names mean something else elsewhere."""
 
-RESULTS = ("theory", "exploration", "experiments", "bench", "reliability")
-"""Studies and benches: they write where their user says, and read what they wrote there; no runs of strangers."""
+RESULTS = ("theory", "exploration", "study")
+"""Studies write where their user says, and read what they wrote there; no runs of strangers."""
 
 REASONS = {
     "disk": {"*": "the one place"},
     "cli.bench": {"*": "where --out says"},
+    "cli.checkout": {"(BESIDE / folder).glob('*.py')": "the checkout that the package lies in"},
     "cli.dispatch": {"os.open(os.devnull, os.O_WRONLY)": "no file of anybody's"},
+    "cli.experiment": {"tempfile.TemporaryDirectory()": "a new folder for quick trainings"},
     "cli.export": {"out.rglob('*')": "what it has just made"},
     "cli.watch": {"webbrowser.open(server.address)": "an address"},
     "envs.memory": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
-    "results.plots": {"figure.savefig(picture,": "a picture in memory"},
+    "results.plots": {
+        "figure.savefig(picture,": "a picture in memory",
+        "figure.savefig(drawn,": "a picture in memory",
+        "Image.open(drawn)": "a picture in memory",
+    },
     "runs.trust": {"*": "the user's own list of what is trusted"},
     "runs.versions": {"Path('/proc/cpuinfo').read_text(encoding='utf-8')": "the machine"},
     "startup.doctor": {"*": "the user's own folders, which it tries"},
+    "startup.kills": {"*": "new folders of its own"},
     "startup.programs": {"*": "the user's own cache of compiled programs"},
     "view.film": {
         "tempfile.TemporaryDirectory(prefix='fcritic-film-')": "a new folder for the encoder, which opens by name",

@@ -21,13 +21,15 @@ from fcritic.training.saving import Checkpoints
 def poisoned(training: Training) -> None:
     """One parameter of the second seed is no number."""
     where = lambda state: state.agent.critics.params.network.layers[0].weight
-    training.state = eqx.tree_at(where, training.state, where(training.state).at[1].set(float("nan")))
+    state = training.device.state
+    sick = eqx.tree_at(where, state, where(state).at[1].set(float("nan")))
+    training.device.put(sick, training.device.memory)
 
 
 def test_a_sick_training_is_noticed_within_one_log_interval_and_never_saved(tmp_path):
     config = dataclasses.replace(small_config("td3"), save_every=40)
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(40)
         newest = run.latest_checkpoint()
         poisoned(training)
@@ -53,13 +55,13 @@ def test_learning_rate_one_is_noticed(tmp_path):
 def test_going_back_repeats_neither_the_fault_nor_the_rows(tmp_path, capsys):
     config = dataclasses.replace(small_config("td3"), on_fault="rollback")
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(70)  # saved at 60
-        keys = np.asarray(training.state.keys)
+        keys = np.asarray(training.device.state.keys)
         poisoned(training)
         training.run()
         assert training.progress.rollbacks == 1
-        assert not np.array_equal(np.asarray(training.state.keys), keys)
+        assert not np.array_equal(np.asarray(training.device.state.keys), keys)
     assert "went back to frame 2,400, on with other random numbers" in capsys.readouterr().err
     rows = read_rows(run.metrics_path)
     assert [row["rollbacks"] for row in rows if row["kind"] == "rollback"] == [1]
@@ -80,16 +82,16 @@ def test_an_environment_that_fails_in_one_step_of_its_life_does_not_meet_it_agai
 def test_a_fault_that_always_returns_ends_the_run(tmp_path):
     config = dataclasses.replace(small_config("td3"), on_fault="rollback")
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(30)
         training.save()
-        iterate = training._iterate
+        iterate = training.iterate
 
         def sick() -> None:
             iterate()
             poisoned(training)
 
-        training._iterate = sick
+        training.iterate = sick
         with pytest.raises(Diverged):
             training.run()
         assert training.progress.rollbacks == 3

@@ -24,7 +24,7 @@ class Learner(eqx.Module):
 
         They are made on the host: `optimiser.init` itself would compile a program for each shape of a parameter. It
         is asked once, with an empty array for the parameters: where that comes back, they have their moments, which
-        are NumPy's until they are handed over with all else (`fcritic.training.learning.Learning.start`).
+        are NumPy's until they are handed over with all else (`fcritic.training.device.Learning.start`).
         """
         zeros = lambda leaf: np.zeros(leaf.shape, leaf.dtype)
         form = jax.eval_shape(optimiser.init, np.zeros(0, np.float32))

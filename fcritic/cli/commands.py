@@ -195,7 +195,7 @@ def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, An
 
 def describe(args: list[str]) -> None:
     """`fcritic describe`: what a recipe is on a task."""
-    from fcritic.training.describe import describe, describe_text
+    from fcritic.training.cost import describe, describe_text
 
     options = parse(DescribeOptions, args, "describe", DescribeOptions(_default_config(args)))
     facts = describe(options.config)

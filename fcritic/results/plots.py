@@ -69,15 +69,20 @@ def panels(
                 each.spines[["top", "right"]].set_visible(False)
             if title:
                 figure.suptitle(title, fontsize=11)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".png":
-                path.write_bytes(_small_png(figure))
-            else:
-                figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+            place = Place.of(path)
+            place.parent.make()
+            place.replace(_small_png(figure) if path.suffix == ".png" else _svg(figure))
         except OSError as error:
             raise cannot_write("the picture", path, error) from error
         finally:
             plt.close(figure)
+
+
+def _svg(figure: plt.Figure) -> bytes:
+    """The figure as SVG, the same bytes for the same figure."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return drawn.getvalue()
 
 
 def _small_png(figure: plt.Figure) -> bytes:

@@ -1,28 +1,23 @@
 """The cost of a training on this device: estimated before it begins, measured once it learns; cheaper variants."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 import dataclasses
 import functools
+import math
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
+from jax.extend import core
 import jax.numpy as jnp
-import numpy as np
 
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.config import TrainConfig
+from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.networks.precision import on_gpu
 from fcritic.training.console import duration
-from fcritic.training.flops import count_flops
 from fcritic.types import EnvSpec, Transition
-
-if TYPE_CHECKING:
-    from fcritic.training.loop import Training
-
-LAPS = 9
-"""Iterations whose median is taken for the cost of one."""
 
 LONG = 3600.0
 """Seconds from which on a job is called long and cheaper choices are listed."""
@@ -111,50 +106,8 @@ def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     return sum(counts) // len(counts)
 
 
-class Announcer:
-    """Tells the person who watches what a training costs, once its own iterations have shown it."""
-
-    def __init__(self, training: "Training"):
-        self._training = training
-        self._since: float | None = None
-        self._laps: list[float] = []
-
-    def begin(self, notes: Iterable[str]) -> None:
-        """Says what is known before a training begins or goes on, and starts its clock."""
-        training, config = self._training, self._training.config
-        begun, say = training.progress.iteration, training.console.say
-        if begun:
-            say(f"continuing {training.directory.path} at frame {training.frame:,}")
-        if changes := training.directory.version_changes() if begun else []:
-            say(f"note: other versions than at the start, so results may differ: {', '.join(changes)}")
-        if config.iterations <= config.warmup_iterations and not begun:
-            say(
-                f"note: the warm-up of {config.warmup:,} frames covers the whole run, so nothing is learned; "
-                "lower --warmup or raise --steps"
-            )
-        for note in notes:
-            say(note)
-        training.console.restart_clock(training.frame)
-
-    def learned(self) -> None:
-        """Another iteration with updates is over. The first of them starts the clock anew: it may have compiled."""
-        if len(self._laps) == LAPS:
-            return
-        training = self._training
-        if self._since is None:
-            jax.block_until_ready(training.flat.leaves)
-            training.console.restart_clock(training.frame)
-        else:
-            self._laps.append(time.perf_counter() - self._since)
-        self._since = time.perf_counter()
-        if len(self._laps) == LAPS:
-            training.console.say(cost_line(training, float(np.median(self._laps))))
-
-
-def cost_line(training: "Training", seconds: float) -> str:
-    """How long the rest will take where an iteration takes so many seconds."""
-    config = training.config
-    learning = config.iterations - training.progress.iteration
+def cost_line(config: TrainConfig, learning: int, seconds: float) -> str:
+    """How long so many iterations with updates will take, where one takes so many seconds."""
     critic, actor = config.agent.critic_steps * config.agent.cycles, config.agent.cycles
     device = jax.devices()[0]
     seeds = f" for {config.seeds} seeds" if config.seeds > 1 else ""
@@ -163,15 +116,103 @@ def cost_line(training: "Training", seconds: float) -> str:
         f"takes {1000 * seconds:.3g} ms on {device.device_kind}: "
         f"about {duration(seconds * learning)} of learning to the end"
     )
-    quiet = training.console.quiet
-    return line + (_cheaper(config, training.vector.spec) if seconds * learning > LONG and not quiet else "")
+    return line
 
 
-def _cheaper(config: TrainConfig, spec: EnvSpec) -> str:
-    """Variants that do less arithmetic, as a share of this config's."""
+def cheaper_line(config: TrainConfig, spec: EnvSpec) -> str:
+    """Variants that do less arithmetic, as a share of this config's; empty where there are none."""
     now = flops_per_iteration(config.agent, spec)
     shares = {option: flops_per_iteration(agent, spec) / now for option, agent in config.agent.cheaper().items()}
     offers = [f"{option} ({share:.0%} of the arithmetic)" for option, share in shares.items() if share < 0.9]
     if jax.default_backend() == "cpu":
         offers.append("a GPU (pip install -e '.[gpu]')")
-    return f"\nthat is long; cheaper: {', '.join(offers)}" if offers else ""
+    return f"that is long; cheaper: {', '.join(offers)}" if offers else ""
+
+
+def count_flops(function: Callable, *args: Any) -> int:
+    """Floating-point operations of all matrix products in one call; arguments may be shapes.
+
+    Element-wise work is left out: it costs memory traffic rather than arithmetic.
+    """
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(jaxpr: core.Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            total += _product(equation)
+            continue
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        inner = [_count(sub) for sub in _inner_programs(equation.params)]
+        # Only one branch of a conditional runs; the most expensive one is the honest bound.
+        total += times * (max(inner, default=0) if equation.primitive.name == "cond" else sum(inner))
+    return total
+
+
+def _product(equation: core.JaxprEqn) -> int:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+
+
+def _inner_programs(params: dict[str, Any]) -> list[core.Jaxpr]:
+    found = []
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                found.append(item.jaxpr)
+            elif isinstance(item, core.Jaxpr):
+                found.append(item)
+    return found
+
+
+def describe(config: TrainConfig) -> dict[str, Any]:
+    """The facts; nothing is trained and no parameter is made."""
+    agent, spec = config.agent, task_spec(config.task)
+    state = jax.eval_shape(lambda key: agent.init(spec, key), jax.eval_shape(lambda: jax.random.key(0)))
+    flops = flops_per_iteration(agent, spec)
+    critic, actor = config.updates_per_frame
+    return {
+        "recipe": config.recipe,
+        "task": config.task,
+        "observation_width": spec.obs_dim,
+        "action_width": spec.act_dim,
+        **agent.describe(spec),
+        "parameters": {part: count(tree) for part, tree in agent.parts(state).items()},
+        "envs": config.envs,
+        "action_repeat": config.action_repeat,
+        "flops_per_iteration": flops,
+        "flops_per_frame": flops / config.frames_per_iteration,
+        "updates_per_frame": {"critic": critic, "actor": actor},
+        "warmup": config.warmup,
+        "replay_per_env": config.replay,
+        "normalize": config.normalize,
+    }
+
+
+def count(tree: Any) -> int:
+    """Numbers in a pytree of arrays or shapes."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def describe_text(facts: dict[str, Any], line: str) -> str:
+    """The facts for a person."""
+    rows = [f"{facts['recipe']}: {line}"]
+    for name, value in facts.items():
+        label = name.replace("_", " ")
+        if name == "parameters":
+            rows += [f"  {'parameters of ' + part.replace('_', ' '):<38} {size:,}" for part, size in value.items()]
+        elif name == "updates_per_frame":
+            rows += [f"  {kind + ' updates per frame':<38} {rate:g}" for kind, rate in value.items()]
+        elif name != "recipe":
+            rows.append(f"  {label:<38} {_plain(value)}")
+    return "\n".join(rows)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, float) and value >= 1e6:
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -12,8 +12,8 @@ import numpy as np
 from fcritic.config import TrainConfig
 from fcritic.disk import require_memory
 from fcritic.errors import CheckpointError, Diverged
+from fcritic.training.device import TrainState
 from fcritic.training.replay import width_of
-from fcritic.training.train_state import TrainState
 from fcritic.types import EnvSpec, Metrics
 
 BOUND = 1 + 1e-6

@@ -23,12 +23,11 @@ from fcritic.runs.arrays import flatten, unflatten
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.replay_log import ReplayLog
 from fcritic.runs.snapshot import Found, Saved, Snapshots
-from fcritic.training.best import Best
+from fcritic.training.device import Learning, TrainState
+from fcritic.training.evaluate import Best
 from fcritic.training.health import require_finite, require_sound
-from fcritic.training.learning import Learning
 from fcritic.training.replay import Normalizer, width_of
 from fcritic.training.replay import unpack as unpack_rows
-from fcritic.training.train_state import TrainState, bound
 from fcritic.types import EnvSpec, Transition
 
 _BLOCK = 1024
@@ -64,6 +63,13 @@ class Snapshot(NamedTuple):
     environments: EnvState
     best: Best
     progress: Progress
+
+    @staticmethod
+    def first(learning: Learning, seeds: list[int]) -> "Snapshot":
+        """A training that has not begun; its environments are as they were built."""
+        state = learning.start(seeds)
+        best = Best.none(learning.agent, state)
+        return Snapshot(state, learning.begin(len(seeds)), None, {}, best, Progress())
 
 
 class Checkpoints:
@@ -158,12 +164,12 @@ def unpack_rollout(
     learning: Learning, state: TrainState, arrays: dict[str, np.ndarray]
 ) -> tuple[Any, Transition | None]:
     """What the environments' episodes remember, and the step that waits to be stored."""
-    rollout: dict[str, Any] = {"memory": learning.begin(state)}
+    rollout: dict[str, Any] = {"memory": learning.begin(len(state.keys))}
     if any(name.startswith("pending") for name in arrays):
         step = jax.eval_shape(lambda rows: unpack_rows(rows[:, 0], learning.spec), state.replay.rows)
         rollout["pending"] = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), step)
     rollout = unflatten(rollout, arrays)
-    return bound(rollout["memory"]), rollout.get("pending")
+    return rollout["memory"], rollout.get("pending")
 
 
 def restore_environments(vector: VectorEnv, state: EnvState) -> int:
@@ -242,14 +248,8 @@ def without_replay(state: TrainState) -> TrainState:
     return eqx.tree_at(lambda s: s.replay, state, None)
 
 
-def clear_tally(state: TrainState) -> TrainState:
-    """The same state, whose metrics begin to be summed anew."""
-    zeros = jax.tree.map(jnp.zeros_like, (state.tally, state.tallied))
-    return eqx.tree_at(lambda s: (s.tally, s.tallied), state, zeros)
-
-
 def with_new_episodes(snapshot: Snapshot) -> Snapshot:
-    """The same training, without what its environments have told of themselves: all begin a new episode."""
+    """The snapshot without the states of its environments; every one of them begins a new episode."""
     kept = {name: value for name, value in snapshot.environments.items() if not name.startswith("env/")}
     return snapshot._replace(environments=kept)
 
