@@ -127,6 +127,12 @@ def test_the_rest_of_the_package_reaches_kernels_by_their_door():
     assert not reachable("fcritic.agents.recipes") & (set(in_unit("kernels")) - rooms)
 
 
+def test_runs_and_logs_know_arrays_but_no_agents():
+    for name in ("runs", "logs"):
+        for module in in_unit(name):
+            assert {unit(other) for other in reachable(module)} <= {"", "runs", "logs", "disk", "errors"}, module
+
+
 def test_results_never_import_agents():
     for module in in_unit("results"):
         assert "agents" not in {unit(other) for other in reachable(module)}, module

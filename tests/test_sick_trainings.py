@@ -1,7 +1,6 @@
 """Trainings that diverge or meet a fault: noticed, never saved, and taken back where that is asked for."""
 
 import dataclasses
-import shutil
 
 import equinox as eqx
 import numpy as np
@@ -14,8 +13,8 @@ from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training, train
+from fcritic.training.saving import Checkpoints
 
 
 def poisoned(training: Training) -> None:
@@ -160,7 +159,7 @@ def test_a_run_without_a_checkpoint_says_that_it_begins_again(tmp_path, capsys):
     train(config, run.path)
     told = capsys.readouterr().err
     assert f"note: {run.path} has no checkpoint yet (--save-every 1,000,000); beginning at frame 0" in told
-    shutil.rmtree(run.checkpoints)
+    run.checkpoints.remove()
     train(config, run.path, quiet=True)
     assert "has no checkpoint: its last process ended before the first one" in capsys.readouterr().err
     train(config, tmp_path / "new")
