@@ -164,3 +164,13 @@ def test_a_run_without_a_checkpoint_says_that_it_begins_again(tmp_path, capsys):
     assert "has no checkpoint: its last process ended before the first one" in capsys.readouterr().err
     train(config, tmp_path / "new")
     assert "checkpoint" not in capsys.readouterr().err
+
+
+def test_an_agent_that_leaves_its_bounds_is_told_before_its_step_is_taken(tmp_path, monkeypatch):
+    config = small_config("td3")
+    monkeypatch.setattr("fcritic.training.device.Device.act", lambda *_: np.full((2, 2, 1), 1.5, np.float32))
+    with pytest.raises(
+        UsageError, match=r"TD3\.act returned the action 1\.5; clip its actions to \[-1, 1\]; all up"
+    ):
+        train(config, tmp_path / "run", quiet=True)
+    assert RunDirectory(tmp_path / "run").newest_frame() == config.warmup
