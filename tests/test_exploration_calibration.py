@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fcritic.envs.exact import river_swim
 from fcritic.exploration.calibration import correlations, measures, wasserstein
 from fcritic.exploration.family import (
     GAMMA,
@@ -17,7 +18,6 @@ from fcritic.exploration.family import (
 from fcritic.exploration.methods import Method
 from fcritic.exploration.planning import discounted_returns
 from fcritic.exploration.posterior import Prior
-from fcritic.exploration.tasks import river_swim
 
 
 def test_distances_of_curves():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_exploration_critics import KEY, begun
 
+from fcritic.envs.exact import deep_sea, river_swim
 from fcritic.exploration.ensembles import Ensemble, policies_of, trained_on, variant
 from fcritic.exploration.episodes import first_solved
 from fcritic.exploration.learning import Rules, actor_update, learn
@@ -22,7 +23,6 @@ from fcritic.exploration.running import (
     run,
     world_of,
 )
-from fcritic.exploration.tasks import deep_sea, river_swim
 
 
 def one_step() -> Steps:

@@ -5,10 +5,10 @@ import dataclasses
 from jaxtyping import Bool, Float
 import numpy as np
 
+from fcritic.envs.exact import Task
 from fcritic.exploration.learners import Learner
 from fcritic.exploration.planning import optimal_return, policy_returns
 from fcritic.exploration.posterior import Data, Episode
-from fcritic.exploration.tasks import Task
 
 SOLVED_BELOW = 0.9
 """A DeepSea is solved in the first episode after which the share of bad episodes is below this."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
+from fcritic.envs.exact import Task
 from fcritic.exploration.critics import Critic
 from fcritic.exploration.ensembles import Counts, Ensemble, begin
 from fcritic.exploration.episodes import play
@@ -20,7 +21,6 @@ from fcritic.exploration.learning import Rules, fit
 from fcritic.exploration.methods import Method
 from fcritic.exploration.planning import discounted_returns
 from fcritic.exploration.posterior import Data, Prior, sample_models
-from fcritic.exploration.tasks import Task
 
 GRID = np.linspace(0, 1, 21)
 """Values of p at which curves are compared."""

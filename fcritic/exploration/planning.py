@@ -3,7 +3,7 @@
 from jaxtyping import Float
 import numpy as np
 
-from fcritic.exploration.tasks import Task
+from fcritic.envs.exact import Task
 
 
 def backup(

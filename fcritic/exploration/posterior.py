@@ -8,7 +8,7 @@ import dataclasses
 from jaxtyping import Float, Int
 import numpy as np
 
-from fcritic.exploration.tasks import Task
+from fcritic.envs.exact import Task
 
 
 @dataclasses.dataclass(frozen=True)

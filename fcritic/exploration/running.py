@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 import numpy as np
 
+from fcritic.envs.exact import Task
 from fcritic.exploration.ensembles import Counts, Ensemble, State, Variant, begin, policies_of
 from fcritic.exploration.episodes import GOOD_SHARE, History, first_solved
 from fcritic.exploration.learning import Rules, learn
 from fcritic.exploration.planning import optimal_return
-from fcritic.exploration.tasks import Task
 
 CHUNK = 50
 """Episodes in one call of the compiled program, and between two looks at whether the task is solved."""

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from fcritic.envs.exact import Task
 from fcritic.exploration.critics import Critic
 from fcritic.exploration.ensembles import Counts, Ensemble, State, Variant
 from fcritic.exploration.learning import Rules, slope, sweep
 from fcritic.exploration.running import run
-from fcritic.exploration.tasks import Task
 
 Table = Float[Array, "layers states"]
 

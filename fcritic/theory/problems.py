@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fcritic.envs.exact import river_model
 from fcritic.errors import UsageError
 from fcritic.theory.features import AbstractFeatures, Fixed, Perturbed, Successor
 from fcritic.theory.mdp import FiniteMDP
@@ -72,19 +73,8 @@ def garnet(seed: int = 0, states: int = 30, actions: int = 3, branches: int = 4,
 
 
 def river_swim(length: int = 6, gamma: float = 0.95) -> FiniteMDP:
-    """RiverSwim: left is easy and pays 0.005 at the source; right goes against the stream and pays 1 at its end."""
-    if length < 2:
-        raise UsageError(f"a river needs at least 2 states, not {length}")
-    P, r = np.zeros((length, 2, length)), np.zeros((length, 2))
-    for state in range(length):
-        P[state, 0, max(state - 1, 0)] = 1
-        P[state, 1, state] += 0.6
-        P[state, 1, min(state + 1, length - 1)] += 0.35
-        P[state, 1, max(state - 1, 0)] += 0.05
-    P[0, 1, :2] = 0.4, 0.6
-    P[-1, 1, -2:] = 0.4, 0.6
-    r[0, 0], r[-1, 1] = 0.005, 1.0
-    return FiniteMDP(P, r, gamma, np.eye(length)[0])
+    """Returns RiverSwim without a time limit: `fcritic.envs.exact.river_model`, begun in the first state."""
+    return FiniteMDP(*river_model(length), gamma, np.eye(length)[0])
 
 
 def baird(gamma: float = 0.99, rewards: ArrayLike | None = None) -> Problem:

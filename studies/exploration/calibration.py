@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fcritic.envs.exact import river_swim
 from fcritic.exploration.calibration import measures
 from fcritic.exploration.family import (
     DRAWS,
@@ -21,7 +22,6 @@ from fcritic.exploration.family import (
 )
 from fcritic.exploration.methods import PRIORS, Method
 from fcritic.exploration.posterior import Prior
-from fcritic.exploration.tasks import river_swim
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from studies.exploration.judging import Gap, gap
