@@ -2,13 +2,14 @@
 #   make train   learn cartpole-swingup on the CPU in minutes, with a picture at the end
 #   make test    install what the tests need and run them
 # and: make check (style and the fast tests, before each commit), make test-all (also tests of compiled programs, of a
-# cluster, of quick studies and attacks), make lint, make docs (the documentation site)
+# cluster, of quick studies and attacks), make lint, make docs (the documentation site),
+# make results (the tables of results in the pages, from the files beside the studies)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/first
 
-.PHONY: install check test test-all train lint docs clean
+.PHONY: install check test test-all train lint docs results clean
 
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
@@ -52,6 +53,9 @@ $(VENV)/installed-docs: $(VENV)/installed
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "open build/site/index.html"
+
+results: $(VENV)/installed
+	$(BIN)/python studies/tables.py
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -9,6 +9,7 @@ from typing import Any
 _HOMES = {
     "FAC": "fcritic.agents.fac",
     "find_recipe": "fcritic.agents.recipes",
+    "register": "fcritic.agents.recipes",
     "TrainConfig": "fcritic.config",
     "EncoderConfig": "fcritic.networks.actor_encoder",
     "FunctionalCritic": "fcritic.networks.critics",

@@ -1,6 +1,7 @@
 """What a training is: every number that decides its outcome, in one frozen dataclass."""
 
 import dataclasses
+import json
 import math
 import re
 import types
@@ -9,10 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tyro
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.agents.fac import FAC
-from fcritic.agents.recipes import find_recipe
-from fcritic.agents.sac import SAC
-from fcritic.agents.td3 import TD3
+from fcritic.agents.recipes import ALGORITHMS, find_recipe
 from fcritic.errors import UsageError, did_you_mean, require_at_least
 
 MOST = {"members": 1000, "critics": 1000, "depth": 1000, "seeds": 10_000, "envs": 10_000, "env_processes": 1000}
@@ -21,8 +19,53 @@ MOST = {"members": 1000, "critics": 1000, "depth": 1000, "seeds": 10_000, "envs"
 UNLIMITED = {"steps", "seed", "eval_every", "log_every", "save_every", "warmup"}
 """Numbers that only count and cost nothing."""
 
-ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
-"""The algorithm of each recipe, by the name that `config.json` holds."""
+INERT = object()
+"""In `RETIRED`: any value will do, since another retired option decided whether it meant anything."""
+
+RETIRED: dict[str, dict[str, Any]] = {
+    "FAC": {
+        "encoder_learning_rate": None,
+        "adam_epsilon": 1e-8,
+        "actor_states": "current",
+        "targets": "own",
+        "neighbours": "none",
+        "neighbour_scale": INERT,
+        "neighbour_rate": INERT,
+        "action_noise": 0.0,
+        "mask_probability": 1.0,
+    },
+    "EncoderConfig": {
+        "places": "learned",
+        "pooling": "summary",
+        "activation": "relu",
+        "norm_first": True,
+        "probe_init": "normal",
+    },
+    "SAC": {"adam_epsilon": 1e-8},
+    "TD3": {"adam_epsilon": 1e-8},
+    "TrainConfig": {},
+}
+"""Options that are gone, by the class that had them, with the value at which an old run is still the same run."""
+
+MOVED: dict[str, dict[str, str]] = {
+    "FAC": {
+        "exploration_noise": "explore.noise",
+        "exploration_memory": "explore.memory",
+        "rollout_actors": "explore.actors",
+        "per_step_actor": "explore.per_step",
+    },
+    "EncoderConfig": {},
+    "SAC": {},
+    "TD3": {},
+    "TrainConfig": {},
+}
+"""Options that have another name or group now, by the class that had them: ``noise`` to ``explore.noise``."""
+
+RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("permuted",)}}
+"""Values that are gone of options that stay, by the class that has them."""
+
+NOTEBOOK = "672c61a"
+"""The last commit of version 0.1.0 that has every retired option, its lab notebook."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,15 +184,31 @@ class TrainConfig:
         return self.agent.critic_steps * cycles, cycles / self.agent.actor_delay
 
     def to_json(self) -> dict[str, Any]:
-        """Nested plain values, from which `from_json` makes the same config."""
-        return {"algorithm": type(self.agent).__name__} | dataclasses.asdict(self)
+        """Returns nested plain values, from which `from_json` makes the same config; refuses what it could not."""
+        kind = type(self.agent)
+        if ALGORITHMS.get(kind.__name__) is not kind:
+            raise UsageError(
+                f"{kind.__name__} is not a registered algorithm, so a run of it could not be loaded; "
+                f"register it before training: fcritic.register({kind.__name__})"
+            )
+        data = {"algorithm": kind.__name__} | dataclasses.asdict(self)
+        try:
+            read = dataclasses.asdict(TrainConfig.from_json(json.loads(json.dumps(data))))
+        except (UsageError, TypeError, ValueError, NameError) as error:
+            raise UsageError(f"an option of {kind.__name__} cannot be kept in config.json: {error}") from error
+        if json.dumps(read) != json.dumps(dataclasses.asdict(self)):
+            raise UsageError(f"the options of {kind.__name__} are not the same again when read from config.json")
+        return data
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "TrainConfig":
         """The config of a run directory; unknown fields are refused, missing ones have their defaults."""
         algorithm = data.get("algorithm")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise UsageError(f"config.json names an unknown algorithm '{algorithm}'; update fcritic")
+            raise UsageError(
+                f"config.json names an unknown algorithm {algorithm!r:.60}; if it is yours, call fcritic.register "
+                "with its class first, else update fcritic"
+            )
         fields = {name: value for name, value in data.items() if name not in ("algorithm", "agent")}
         agent = _from_json(ALGORITHMS[algorithm], data.get("agent"), "agent.")
         return _from_json(TrainConfig, fields | {"agent": agent}, "")
@@ -160,7 +219,7 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         raise UsageError(f"config.json: {prefix or 'its content'} must be an object; restore the file")
     hints = get_type_hints(kind)
     values = {}
-    for name, value in data.items():
+    for name, value in _as_of_today(kind, data, prefix).items():
         if name not in hints:
             raise UsageError(f"config.json: unknown field {prefix}{name!s:.60}{did_you_mean(name, hints)}")
         hint = hints[name]
@@ -173,6 +232,36 @@ def _from_json(kind: type, data: Any, prefix: str) -> Any:
         return kind(**values)
     except TypeError as error:
         raise UsageError(f"config.json does not fit this version of fcritic: {error}") from error
+
+
+def _as_of_today(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Returns what an old version wrote about a class with today's names, without what is retired."""
+    fields = dict(data)
+    for old, new in MOVED.get(kind.__name__, {}).items():
+        *groups, name = new.split(".")
+        if old not in fields:
+            continue
+        value, owner = fields.pop(old), fields
+        for group in groups:
+            owner[group] = dict(owner[group]) if isinstance(owner.get(group), dict) else {}
+            owner = owner[group]
+        owner.setdefault(name, value)
+    for name, harmless in RETIRED.get(kind.__name__, {}).items():
+        value = fields.pop(name, INERT)
+        harmless = list(harmless) if isinstance(harmless, tuple) else harmless
+        alike = value == harmless and isinstance(value, bool) == isinstance(harmless, bool)  # 1 is 1.0, not True
+        if INERT not in (value, harmless) and not alike:
+            raise _retired(f"the option {prefix}{name}, here {value!r:.60},")
+    for name, gone in RETIRED_VALUES.get(kind.__name__, {}).items():
+        if fields.get(name) in gone:
+            raise _retired(f"the value {fields[name]!r:.60} of {prefix}{name}")
+    return fields
+
+
+def _retired(what: str) -> UsageError:
+    return UsageError(
+        f"config.json: {what} is retired; version 0.1.0 has it, at its lab-notebook commit {NOTEBOOK}"
+    )
 
 
 def fits(value: Any, hint: Any) -> bool:

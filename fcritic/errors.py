@@ -37,6 +37,13 @@ def require_at_least(low: float, **options: float) -> None:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {low:g}, not {value:g}")
 
 
+def one_line(text: str, most: int = 1000) -> str:
+    """The text without line breaks, control characters and halves of signs, cut to so many characters."""
+    plain = "".join(sign if sign.isprintable() else " " for sign in text[: 4 * most])
+    plain = " ".join(plain.split())
+    return plain if len(plain) <= most and len(text) <= 4 * most else f"{plain[:most]} ..."
+
+
 def did_you_mean(name: str, options: Iterable[str], count: int = 1) -> str:
     """The part of a message that names the closest known option, or nothing where none is close."""
     options = list(options)

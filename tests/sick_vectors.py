@@ -5,7 +5,7 @@ import pytest
 
 from fcritic import envs
 
-TASK = "fcritic.reliability.sick:Walk-v0"
+TASK = "benchmarks.attacks.sick:Walk-v0"
 SICK = (1, 0)
 
 

@@ -6,10 +6,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import numpy as np
 import pytest
 
+from benchmarks.attacks.sick import Short
 from fcritic import envs
 from fcritic.envs import GymEnv, VectorEnv
 from fcritic.errors import EnvironmentFault, UsageError
-from fcritic.reliability.sick import Short
 
 SEEDS, COPIES, STEPS = [3, 8], 3, 60
 

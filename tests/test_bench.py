@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from fcritic.bench import loop, peers, process_clock, update
+from benchmarks import loop, own_environment, peers, update
 from fcritic.cli import bench as cli_bench
+from fcritic.cli import checkout
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 from fcritic.startup import backend
@@ -35,7 +36,7 @@ def test_contenders_take_turns_in_changing_order(monkeypatch):
     monkeypatch.setattr(peers.time, "sleep", lambda seconds: None)
     order: list[str] = []
     contenders = {name: Clock(name, speed, order) for name, speed in [("a", 3.0), ("b", 2.0), ("c", 1.0)]}
-    speeds = peers._take_turns(contenders, peers.PeersOptions(rounds=3, steps=1), lambda line: None)
+    speeds = peers._take_turns(contenders, peers.Options(rounds=3, steps=1), lambda line: None)
     assert order == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert speeds == {"a": [3.0] * 3, "b": [2.0] * 3, "c": [1.0] * 3}
 
@@ -47,7 +48,7 @@ def test_ratios_compare_the_same_round(monkeypatch):
     monkeypatch.setattr(peers, "_commands", lambda *args: commands)
     monkeypatch.setattr(peers, "peers_python", lambda *args: sys.executable)
     monkeypatch.setattr(peers.time, "sleep", lambda seconds: None)
-    report = peers.measure(peers.PeersOptions(rounds=2, steps=50))
+    report = peers.measure(peers.Options(rounds=2, steps=50))
     assert list(report)[:2] == ["sac", "td3"]
     assert report["sac"] == {"vs_sbx": 2.0, "vs_sb3": 4.0} == report["td3"]
     assert report["spread"]["td3"]["vs_sb3"] == [4.0, 4.0]
@@ -69,15 +70,16 @@ def test_an_environment_that_cannot_be_built_is_one_line(tmp_path, monkeypatch):
 
 def test_the_own_worker_trains_when_asked():
     """A real process, the real loop, on a task that takes no time."""
-    command = [sys.executable, "-m", "fcritic.bench.own", "sac", "probe-action", "20"]
-    answer = subprocess.run(command, input="7\n", capture_output=True, text=True, timeout=300, check=True)
+    command = [sys.executable, "-m", "benchmarks.contenders.own", "sac", "probe-action", "20"]
+    options = {"capture_output": True, "text": True, "timeout": 300, "check": True, "env": own_environment()}
+    answer = subprocess.run(command, input="7\n", **options)
     facts, turn = [line for line in answer.stdout.splitlines() if line.startswith("{")]
     assert '"batch_size": 256' in facts and '"normalize": false' in facts
     assert '"steps": 7' in turn and '"seconds"' in turn
 
 
 def test_the_update_bench_has_rows_with_floors():
-    options = update.UpdateOptions(recipes=("td3",), seeds=(1,), task="probe-action", rounds=2, seconds=0.0)
+    options = update.Options(recipes=("td3",), seeds=(1,), task="probe-action", rounds=2, seconds=0.0)
     report = update.measure(options)
     rows = {(row["recipe"], row["seeds"]): row for row in report["rows"]}
     assert list(rows) == [("sac", 1), ("td3", 1)]
@@ -93,7 +95,7 @@ def test_the_update_bench_has_rows_with_floors():
 
 
 def test_the_loop_bench_tells_frames_per_second_and_waiting():
-    options = loop.LoopOptions("sac", "probe-action", seeds=2, envs=2, warmup=20, rounds=1, iterations=5)
+    options = loop.Options("sac", "probe-action", seeds=2, envs=2, warmup=20, rounds=1, iterations=5)
     report = loop.measure(options)
     assert report["frames_per_second"] > 0 and 0 <= report["share_device_waits"] < 1
     parts = [report[f"seconds_{part}"] for part in ("of_imports", "to_build", "of_warmup")]
@@ -104,9 +106,9 @@ def test_the_loop_bench_tells_frames_per_second_and_waiting():
 
 
 def test_the_device_is_woken_before_the_loop_is_imported(monkeypatch, capsys):
-    called, parts = [], cli_bench._parts
+    called, load = [], cli_bench.module_of
     monkeypatch.setattr(backend, "wake_device", lambda: called.append("wake"))
-    monkeypatch.setattr(cli_bench, "_parts", lambda name: called.append(name) or parts(name))
+    monkeypatch.setattr(cli_bench, "module_of", lambda path: called.append(path.stem) or load(path))
     with pytest.raises(UsageError, match="--rounds"):
         cli_bench.bench(["loop", "--rounds", "none"])
     with pytest.raises(SystemExit):
@@ -115,16 +117,24 @@ def test_the_device_is_woken_before_the_loop_is_imported(monkeypatch, capsys):
 
 
 def test_the_clock_of_a_process_begins_before_its_imports(monkeypatch):
-    code = "import time; time.sleep(0.5); from fcritic.bench.process_clock import *; print(seconds_since_start())"
+    code = (
+        "import time; began = time.perf_counter(); time.sleep(0.5)\n"
+        "from benchmarks.loop import seconds_since_start\n"
+        "print(seconds_since_start(), time.perf_counter() - began)"
+    )
     began = time.perf_counter()
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert 0.5 < float(told) < time.perf_counter() - began + 0.02  # the system counts in hundredths
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=own_environment()
+    ).stdout
+    since_start, since_code = map(float, told.split())
+    # The system counts in hundredths.
+    assert 0.5 < since_code < since_start + 0.02 and since_start < time.perf_counter() - began + 0.02
 
     def no_such_file(*_, **__):
         raise FileNotFoundError
 
-    monkeypatch.setattr(process_clock.Path, "read_text", no_such_file)  # as on other systems
-    assert 0 < process_clock.seconds_since_start() <= time.perf_counter()
+    monkeypatch.setattr(loop.Path, "read_text", no_such_file)  # as on other systems
+    assert 0 < loop.seconds_since_start() <= time.perf_counter()
 
 
 @pytest.mark.parametrize(
@@ -143,4 +153,52 @@ def test_mistakes_are_one_line(args, words, capsys):
 
 
 def test_without_a_name_the_benches_are_listed(capsys):
-    assert run(["bench"]) == 0 and "peers" in capsys.readouterr().out
+    assert run(["bench"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name} " in printed for name in ("loop", "peers", "reliability", "update"))
+
+
+BENCH = """
+import dataclasses
+from {package} import number
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    times: int = 1
+    out: str | None = None
+    json: bool = False
+
+def measure(options, say):
+    return {{"found": options.times * number.NUMBER}}
+
+def report_text(report):
+    return f"found {{report['found']}}"
+"""
+
+
+def test_a_file_of_the_users_own_is_run_with_what_lies_beside_it(tmp_path, capsys):
+    package = f"benches_{tmp_path.name}"  # modules outlive this test
+    folder = tmp_path / package
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "number.py").write_text("NUMBER = 21")
+    (folder / "own.py").write_text(BENCH.format(package=package))
+    assert run(["bench", str(folder / "own.py"), "--times", "2"]) == 0
+    assert capsys.readouterr().out == "found 42\n"
+    (folder / "number_only.py").write_text("")
+    assert run(["bench", str(folder / "number_only.py")]) == 2
+    assert "has no Options" in capsys.readouterr().err
+
+
+def test_benchmarks_are_not_looked_for_in_the_current_folder(tmp_path, monkeypatch, capsys):
+    """Where the package lies alone, one line says what to name; a folder `benchmarks` here is left alone."""
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "pyproject.toml").write_text("")
+    for name in ("__init__", "update"):
+        (tmp_path / "benchmarks" / f"{name}.py").write_text("raise SystemExit('foreign code')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checkout, "BESIDE", tmp_path / "site-packages")
+    assert run(["bench", "update"]) == 2
+    error = capsys.readouterr().err
+    assert "path/to/benchmarks/NAME.py" in error and len(error.splitlines()) == 1
+    assert run(["bench"]) == 0 and "path/to/benchmarks/NAME.py" in capsys.readouterr().out

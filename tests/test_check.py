@@ -115,7 +115,8 @@ def test_the_command_tells_programs_and_people(tmp_path):
         return subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, env=own_home)
 
     good = command("robots.py:good", "--json", "--steps", "50")
-    assert (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text() == f"{tmp_path}/robots.py\n"
+    trusted = (tmp_path / "config" / "fcritic" / "trusted-tasks").read_text()
+    assert trusted.startswith("sha256:") and trusted.endswith(f" {tmp_path}/robots.py:good\n")
     assert good.returncode == 0 and json.loads(good.stdout)["healthy"] is True
     bad = command("robots:bad")
     assert bad.returncode == 1 and "actions are not continuous" in bad.stdout

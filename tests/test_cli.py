@@ -13,7 +13,9 @@ import time
 import jax
 import pytest
 
+from fcritic.cli import commands
 from fcritic.cli.dispatch import run
+from fcritic.config import TrainConfig
 from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
@@ -95,6 +97,39 @@ def test_a_run_leaves_what_the_contract_names(trained):
     assert checkpoint_frames(trained) == [400]
     assert "fcritic train --recipe fac-small" in (trained / "command.txt").read_text()
     assert {path.name for path in (trained / "tensorboard").iterdir()} == {"seed-5", "seed-6"}
+
+
+def test_without_options_a_cpu_gets_a_job_of_minutes(monkeypatch):
+    """As `make train`: the recipe, the task and the frames; what is said are the resolved values."""
+    calls = []
+    monkeypatch.setattr("fcritic.training.loop.train", lambda *args: calls.append(args))
+    monkeypatch.setattr("fcritic.results.read.summary", lambda _: {"recipe": "", "task": ""})
+    monkeypatch.setattr("fcritic.results.read.summary_text", lambda _: "")
+    for args in ([], ["--task", "Pendulum-v1"], ["--recipe=sac", "--steps", "7"]):
+        assert run(["train", *args, "--json"]) == 0
+    names = ("recipe", "task", "action_repeat", "steps", "warmup", "eval_every")
+    found = [tuple(config.to_json()[name] for name in names) for config, *_ in calls]
+    assert found[0] == ("fac-small", "cartpole-swingup", 4, 56_000, 2_000, 8_000)
+    assert found[1] == ("fac-small", "Pendulum-v1", 1, 56_000, 2_000, 8_000)
+    assert found[2] == ("sac", "cartpole-swingup", 4, 7, 2_000, 8_000)
+    assert calls[0][1] == "runs/fac-small-cartpole-swingup-0"
+    chosen = "--recipe fac-small --action-repeat 4 --steps 56000 --warmup 2000 --eval-every 8000"
+    said = [args[-1] for args in calls]
+    assert said[0] == f"by default on a CPU: {chosen}"
+    assert said[2] == "by default on a CPU: --action-repeat 4 --warmup 2000 --eval-every 8000"
+
+
+def test_what_the_device_has_chosen_is_said_and_recorded(trained, tmp_path, capsys):
+    out = tmp_path / "run"
+    args = [word for word in train_command(out) if word not in ("--recipe", "fac-small")]
+    assert run(args) == 0
+    assert "by default on a CPU: --recipe fac-small --action-repeat 1\n" in capsys.readouterr().err
+    assert (out / "config.json").read_bytes() == (trained / "config.json").read_bytes()
+
+
+def test_on_a_gpu_the_defaults_are_the_papers(monkeypatch):
+    monkeypatch.setattr("fcritic.cli.commands.on_gpu", lambda: True)
+    assert commands._default_config([]) == TrainConfig.of("fac")
 
 
 def test_the_journal_tells_when_it_began_and_ended(trained):

@@ -13,8 +13,7 @@ from packaging.requirements import Requirement
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.reliability import kills
-from fcritic.startup import doctor
+from fcritic.startup import doctor, kills
 
 
 def test_this_machine_is_healthy(capsys, tmp_path, monkeypatch):

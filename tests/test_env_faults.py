@@ -9,10 +9,10 @@ import pytest
 import safetensors.numpy
 from sick_vectors import SICK, TASK, actions, assert_same_elsewhere, assert_true_transitions, plan, play
 
+from benchmarks.attacks import sick
 from fcritic import envs
 from fcritic.envs import Step, VectorEnv
 from fcritic.errors import EnvironmentFault, UsageError
-from fcritic.reliability import sick
 from fcritic.types import EnvSpec
 
 __all__ = ["plan"]

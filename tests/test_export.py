@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from benchmarks.attacks.small import small_config, train_until
 from fcritic.cli.dispatch import run as command
-from fcritic.reliability.small import small_config, train_until
 from fcritic.runs import checkpoint
 
 

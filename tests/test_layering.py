@@ -16,7 +16,8 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 FLOW = [
     ["types", "errors", "ensembles", "randomness", "disk"],
-    ["networks", "kernels", "envs"],
+    ["networks"],
+    ["kernels", "envs"],
     ["agents"],
     ["training"],
     ["api"],
@@ -118,6 +119,20 @@ def test_environments_know_only_the_types():
     assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
 
 
+def test_the_rest_of_the_package_reaches_kernels_by_their_door():
+    """And the layout of vectors. So the program of a CPU loads no kernel."""
+    rooms = {"fcritic.kernels", "fcritic.kernels.packing"}
+    for module in set(FILES) - set(in_unit("kernels")):
+        assert {other for other in OURS[module] if unit(other) == "kernels"} <= rooms, module
+    assert not reachable("fcritic.agents.recipes") & (set(in_unit("kernels")) - rooms)
+
+
+def test_runs_and_logs_know_arrays_but_no_agents():
+    for name in ("runs", "logs"):
+        for module in in_unit(name):
+            assert {unit(other) for other in reachable(module)} <= {"", "runs", "logs", "disk", "errors"}, module
+
+
 def test_results_never_import_agents():
     for module in in_unit("results"):
         assert "agents" not in {unit(other) for other in reachable(module)}, module
@@ -152,6 +167,18 @@ def test_watching_needs_the_standard_library_alone():
         assert others <= sys.stdlib_module_names, module
 
 
+def test_studies_import_the_package_and_never_the_reverse():
+    users = {
+        module for module, found in EVERYTHING.items() if any(each.split(".")[0] == "studies" for each in found)
+    }
+    assert users == set()
+    files = sorted((ROOT.parent / "studies").rglob("*.py"))
+    found = set().union(*(imports(ast.parse(file.read_text(encoding="utf-8")), "") for file in files))
+    assert {unit(each) for each in found if each.startswith("fcritic.")} <= {
+        "study", "theory", "exploration", "results", "runs", "disk", "errors", "config"
+    }  # fmt: skip
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 
@@ -159,14 +186,15 @@ def test_no_module_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("matplotlib", {"fcritic.results.plots", "fcritic.theory.pictures"}),
+        ("matplotlib", {"fcritic.results.plots"}),
         (
             "mujoco",
             {"fcritic.envs.dmc", "fcritic.envs.frames", "fcritic.envs.gym", "fcritic.envs.gym_state"}
             | {"fcritic.view.film", "fcritic.view.scene"},
         ),
-        ("ray", {"fcritic.experiments.cluster"}),
+        ("ray", {"fcritic.study.cluster"}),
         ("torch", set()),
+        ("benchmarks", set()),
         ("pickle", set()),
         ("cloudpickle", set()),
         ("hydra", set()),

@@ -55,7 +55,7 @@ def test_a_function_in_a_module_or_a_file_is_a_task(code, monkeypatch):
     reference = envs.make("Pendulum-v1", seed=3)
     np.testing.assert_array_equal(envs.make(by_file, seed=3).reset(), reference.reset())
     assert (
-        envs.make("fcritic.reliability.sick:Walk-v0", seed=0).spec.obs_dim == 3
+        envs.make("benchmarks.attacks.sick:Walk-v0", seed=0).spec.obs_dim == 3
     )  # Gymnasium's own form still works
 
 

@@ -11,13 +11,14 @@ import time
 
 import pytest
 
+from benchmarks.attacks import command_lines, disks, forgeries
+from benchmarks.attacks.small import small_config, train_until
 from fcritic.config import TrainConfig
 from fcritic.errors import CheckpointError
 from fcritic.logs.metrics import read_rows
-from fcritic.reliability import command_lines, disks, forgeries, kills
-from fcritic.reliability.small import small_config, train_until
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
+from fcritic.startup import kills
 from fcritic.training.loop import FREE_FIELDS, Training, train
 
 silent = lambda line: None
@@ -65,7 +66,7 @@ def test_memory_is_measured():
     may be freed or moved out meanwhile."""
     lines = (
         "import numpy as np",
-        "from fcritic.reliability.memory import resident_mb",
+        "from benchmarks.attacks.memory import resident_mb",
         "before = resident_mb()",
         "block = np.ones(2**24)  # 128 MB",
         "grown = resident_mb() - before",
@@ -86,10 +87,10 @@ def test_the_newest_checkpoint_is_damaged(tmp_path, capsys):
     train_until(config, tmp_path / "run", 50)
     run = RunDirectory(tmp_path / "run")
     newest = run.latest_checkpoint()
-    (newest / "agent.safetensors").write_bytes(b"garbage")
+    (newest.path / "agent.safetensors").write_bytes(b"garbage")
     train(config, tmp_path / "run", quiet=True)
     assert "continuing from step-000000001600" in capsys.readouterr().err
-    assert (run.checkpoints / f"damaged-{newest.name}").is_dir()
+    assert (run.checkpoints / f"damaged-{newest.name}").is_folder()
     assert fingerprint(tmp_path / "run") == fingerprint(whole.path)
 
 
@@ -97,7 +98,7 @@ def test_a_run_without_a_sound_checkpoint_is_not_begun_again(tmp_path):
     config = small_config("td3")
     train_until(config, tmp_path / "run", 30)
     run = RunDirectory(tmp_path / "run")
-    (run.latest_checkpoint() / "manifest.json").write_text("{")
+    (run.latest_checkpoint() / "manifest.json").path.write_text("{")
     before = run.metrics_path.read_bytes()
     with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used"):
         train_until(config, tmp_path / "run", 40)
@@ -160,7 +161,7 @@ def test_a_really_full_disk(tmp_path):
     try:
         config = dataclasses.replace(small_config("td3"), save_every=400)
         with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-            training = Training(config, run, quiet=True)
+            training = Training.begin(config, run, quiet=True)
             training.advance(40)
             kept = run.latest_checkpoint()
             with (tmp_path / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):

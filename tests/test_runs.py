@@ -45,7 +45,7 @@ def test_a_new_run_records_what_was_asked_and_with_what(tmp_path):
         machine = {"platform", "device", "cpu", "xla_flags", "matmul_precision"}
         assert {*versions.PACKAGES, "python", "git", *machine} == set(found)
         assert found["jax"] and found["numpy"] == np.__version__ and found["device"]
-        assert run.metrics_path.parent == run.checkpoints.parent == run.path
+        assert run.metrics_path.parent == run.checkpoints.path.parent == run.path
         assert run.checkpoint_path(5).name == "step-000000000005"
         assert run.latest_checkpoint() is None and run.version_changes() == []
         assert not list(run.path.glob("*.tmp-*"))
@@ -179,10 +179,10 @@ def test_checkpoints_of_a_run(tmp_path):
     with begin(tmp_path) as run:
         for step in (10, 200):
             checkpoint.save(run.checkpoint_path(step), {"agent": {"x": np.zeros(1)}}, {"step": step})
-        (run.checkpoints / "step-000000000300.tmp-9").mkdir()
+        (run.checkpoints / "step-000000000300.tmp-9").make()
         assert run.latest_checkpoint() == run.checkpoint_path(200)
     with begin(tmp_path) as run:  # with the lock in hand, leftovers are nobody's
-        assert len(list(run.checkpoints.iterdir())) == 2
+        assert len(run.checkpoints.entries()) == 2
 
 
 def test_opening_what_is_missing_suggests_what_is_there(tmp_path):

@@ -11,9 +11,8 @@ from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs.directory import RunDirectory
-from fcritic.training.console import TrainingConsole
 from fcritic.training.evaluate import Evaluation
-from fcritic.training.reporting import Reporter
+from fcritic.training.report import Report
 
 FAKE = """
 import json, os
@@ -54,7 +53,7 @@ def report(out, **options):
     """What a training of two seeds tells in its first frames."""
     config = TrainConfig.of("td3", task="probe-both", seeds=2, seed=3, **options)
     with RunDirectory.create_or_open(out, config.to_json(), "") as run_directory:
-        reporter = Reporter(config, run_directory, TrainingConsole(config, 0, quiet=True))
+        reporter = Report(config, run_directory, quiet=True)
         reporter.resume(0, None)
         reporter.losses(20, {"critic_loss": np.array([1.5, 2.5])}, 7)
         reporter.evaluation(40, [Evaluation(np.array([[1.0], [2.0]])), Evaluation(np.array([[3.0], [5.0]]))])

@@ -13,6 +13,7 @@ from worker_vectors import make, pids, random_actions
 
 from fcritic import envs
 from fcritic.agents.recipes import find_recipe
+from fcritic.api.trust import trust_task
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.runs.fingerprint import fingerprint
@@ -47,8 +48,8 @@ def test_numbers_and_states_are_those_of_one_process(task, repeat, processes, ma
 
 def test_those_that_cannot_tell_their_state_and_restarts(make):
     local, spread = (
-        make("fcritic.reliability.sick:Forgetful-v0"),
-        make("fcritic.reliability.sick:Forgetful-v0", processes=2),
+        make("benchmarks.attacks.sick:Forgetful-v0"),
+        make("benchmarks.attacks.sick:Forgetful-v0", processes=2),
     )
     play(local, actions(3))
     state = local.state()
@@ -57,7 +58,7 @@ def test_those_that_cannot_tell_their_state_and_restarts(make):
     assert_same_elsewhere(play(local, actions(5)), play(spread, actions(5)), sick=())
     for vector in (local, spread):
         vector.restart(envs.copy_seeds([5, 6], 2, "again"))
-    built = make("fcritic.reliability.sick:Forgetful-v0", seeds=(5, 6), salt="again")
+    built = make("benchmarks.attacks.sick:Forgetful-v0", seeds=(5, 6), salt="again")
     expected = play(built, actions(8))
     assert_same_elsewhere(expected, play(local, actions(8)), sick=())
     assert_same_elsewhere(expected, play(spread, actions(8)), sick=())
@@ -74,7 +75,7 @@ def test_workers_are_light_and_printing_harms_nothing(make, plan, capfd):
 
 
 def test_what_cannot_be_built_is_refused_in_one_line(make, monkeypatch):
-    gymnasium.register("OnlyHere-v0", "fcritic.reliability.sick:Walk")
+    gymnasium.register("OnlyHere-v0", "benchmarks.attacks.sick:Walk")
     for task, says in [("CartPole-v1", "Discrete"), ("OnlyHere-v0", "unknown task.*module:Name-v0")]:
         with pytest.raises(UsageError, match=says) as caught:
             make(task, processes=2)
@@ -85,8 +86,10 @@ def test_what_cannot_be_built_is_refused_in_one_line(make, monkeypatch):
         TrainConfig.of("sac", env_timeout=0.0)
 
 
-def test_a_training_may_change_between_modes(config, tmp_path):  # noqa: F811
+def test_a_training_may_change_between_modes(config, tmp_path, monkeypatch):  # noqa: F811
     """Bit for bit the same run, evaluations included."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    trust_task(TASK)
     assert {"env_processes", "env_timeout", "on_fault"} <= FREE_FIELDS
     agent = dataclasses.replace(find_recipe("sac"), **BASELINES)
     short = {"steps": 240, "warmup": 40, "eval_every": 50, "log_every": 40, "save_every": 120}

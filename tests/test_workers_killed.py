@@ -146,7 +146,7 @@ def test_closing_and_forgetting_end_the_processes(make):
 PARENT = """
 import sys, time, numpy as np
 from fcritic import envs
-vector = envs.make_vector("fcritic.reliability.sick:Walk-v0", seeds=[0], envs=2, processes=2, timeout=60.0)
+vector = envs.make_vector("benchmarks.attacks.sick:Walk-v0", seeds=[0], envs=2, processes=2, timeout=60.0)
 print(*vector._group.pids, flush=True)
 if sys.argv[1] == "busy":
     vector.step(np.zeros((1, 2, 1)))

@@ -1,7 +1,7 @@
 """Recipes: the names used in the figures, each a handful of changed fields over its algorithm."""
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac import FAC
@@ -9,6 +9,11 @@ from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.networks.actor_encoder import EncoderConfig
+
+Kind = TypeVar("Kind", bound=type[AbstractAgent])
+
+ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
+"""The class of each algorithm, by the name that `config.json` holds; `register` adds others."""
 
 SMALL = FAC(
     members=4,
@@ -29,7 +34,7 @@ PLUS: dict[str, Any] = {
     "subset": 1,
     "actor_value": "mean",
 }
-"""What the paper adds to a baseline to make it strong."""
+"""The paper's additions to a baseline that make it strong."""
 
 RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     "fac": (FAC(), "the paper's agent: 10 actors, 10 functional critics, an encoder for each critic"),
@@ -58,11 +63,25 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     ),
     "fac-unpaired": (FAC(pairing="mean"), "ablation: every actor climbs the mean of all critics"),
 }
-"""Name -> (agent, one line that says what it is)."""
+"""Name -> (agent, one line of description)."""
+
+
+def register(kind: Kind) -> Kind:
+    """Adds an algorithm of one's own, so that its runs can be read, and returns it, as a decorator does.
+
+    It is kept for this program alone: whoever loads a run of it registers the class first.
+    """
+    if "__dataclass_fields__" not in vars(kind):  # of its own, not inherited
+        raise UsageError(f"{kind.__name__} is not a dataclass; put @dataclasses.dataclass(frozen=True) above it")
+    known = ALGORITHMS.get(kind.__name__, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):  # a cell may be run again
+        raise UsageError(f"there is an algorithm {kind.__name__} in {known.__module__}; give yours another name")
+    ALGORITHMS[kind.__name__] = kind
+    return kind
 
 
 def find_recipe(name: str) -> AbstractAgent:
-    """The agent of a recipe."""
+    """Returns the agent of a recipe."""
     if name not in RECIPES:
         hint = did_you_mean(name, RECIPES) or f"; known are {', '.join(RECIPES)}"
         raise UsageError(f"unknown recipe '{name}'{hint}")
@@ -70,7 +89,7 @@ def find_recipe(name: str) -> AbstractAgent:
 
 
 def changed_fields(agent: AbstractAgent) -> dict[str, object]:
-    """The fields in which an agent differs from its algorithm's defaults."""
+    """Returns the fields in which an agent differs from its algorithm's defaults."""
     default = type(agent)()
     return {
         field.name: getattr(agent, field.name)

@@ -1,19 +1,21 @@
 """A trained agent to give away: what acting and looking need, without the replay, and a card."""
 
+from collections import deque
+import contextlib
 import json
+import os
 from pathlib import Path
 import re
 import shlex
-import shutil
 from typing import Any
 
 from fcritic.config import TrainConfig
-from fcritic.disk import replace_file
-from fcritic.errors import UsageError, cannot_write
-from fcritic.logs.metrics import read_rows
+from fcritic.disk import Place
+from fcritic.errors import UsageError, cannot_write, one_line
+from fcritic.logs.metrics import each_row
 from fcritic.results.read import ROLLOUT_EPISODES
-from fcritic.runs import checkpoint
-from fcritic.runs.directory import COMMANDS, CONFIG, VERSIONS, RunDirectory
+from fcritic.runs import CHECKPOINTS, COMMANDS, CONFIG, METRICS, VERSIONS, checkpoint
+from fcritic.runs.directory import LONGEST_COMMAND, RunDirectory
 
 GROUPS = ("agent", "best")
 """The parts of a checkpoint that an exported one keeps."""
@@ -25,39 +27,46 @@ def export(run: RunDirectory, out: str | Path, outcome: dict[str, Any]) -> Path:
     `outcome` is an evaluation of it (`fcritic.results.read.evaluation_report`), for the card. The folder is a run
     directory that can be evaluated and looked into, but not trained on.
     """
-    out, newest = Path(out), run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{run.path} has no checkpoint yet; continue it with fcritic resume")
+    out, newest = Path(out), run.require_checkpoint()
     require_free(out)
     groups, facts = checkpoint.load(newest, list(GROUPS))
     kept = {name: value for name, value in facts.items() if name != "replay"} | {"exported": True}
-    part = out.with_name(f"{out.name}.part")  # so that a failure leaves nothing that looks like an agent
+    files = {
+        VERSIONS: json.dumps(run.versions(), indent=2) + "\n",
+        CONFIG: json.dumps(run.config, indent=2) + "\n",
+        COMMANDS: "".join(f"{line}\n" for line in _commands(run)),
+        "README.md": card(run, outcome),
+    }
+    place = Place.of(os.path.abspath(out))
+    part = (
+        place.parent / f"{place.name}.tmp-{os.getpid()}"
+    )  # so that a failure leaves nothing that looks like an agent
     try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        checkpoint.save(part / "checkpoints" / newest.name, groups, kept)
-        for name in (VERSIONS, CONFIG):
-            shutil.copyfile(run.path / name, part / name)
-        replace_file(part / COMMANDS, "".join(f"{line}\n" for line in _commands(run)).encode())
-        replace_file(part / "metrics.jsonl", _curves(run).encode())
-        replace_file(part / "README.md", card(run, outcome).encode())
-        part.rename(out)
+        place.parent.make()
+        part.make_new()
+        checkpoint.save(part / CHECKPOINTS / newest.name, groups, kept)
+        for name, text in files.items():
+            (part / name).write_new(text.encode())
+        (part / METRICS).write_new(_curves(run))
+        part.rename(place.name)
     except OSError as error:
         raise cannot_write("the agent", out, error) from error
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            part.remove()
     return out
 
 
 def require_free(out: str | Path) -> None:
     """Refuses to write over anything."""
-    if Path(out).exists():
+    if os.path.lexists(out):
         raise UsageError(f"{out} exists already; choose another --out")
 
 
 def card(run: RunDirectory, outcome: dict[str, Any]) -> str:
     """The model card: what it is, how it was made, how well it does, what it is not."""
-    config, versions = TrainConfig.from_json(run.config), json.loads((run.path / VERSIONS).read_text())
+    config, versions = TrainConfig.from_json(run.config), run.versions()
+    made_with = [f"{name} {one_line(str(versions[name]), 100)}" for name in ("python", "jax") if name in versions]
     rows = [
         f"| {seed['seed']} | {seed['mean_actor']:.1f} | {', '.join(f'{value:.0f}' for value in seed['actors'])} |"
         for seed in outcome["seeds"]
@@ -79,8 +88,7 @@ def card(run: RunDirectory, outcome: dict[str, Any]) -> str:
             "",
             *(f"    {line}" for line in _commands(run)),
             "",
-            f"under {', '.join(f'{name} {versions[name]}' for name in ('python', 'jax') if name in versions)}. "
-            "Use it with",
+            f"under {', '.join(made_with)}. Use it with",
             "",
             f"    fcritic evaluate {shlex.quote(run.path.name)}",
             f"    fcritic replay {shlex.quote(run.path.name)} --out episode.html",
@@ -94,18 +102,21 @@ def card(run: RunDirectory, outcome: dict[str, Any]) -> str:
 
 def _commands(run: RunDirectory) -> list[str]:
     """The commands of the run, without their dates and without the folders of the machine."""
-    lines = [line.partition("fcritic ") for line in (run.path / COMMANDS).read_text().splitlines()]
+    lines = [one_line(line, LONGEST_COMMAND).partition("fcritic ") for line in run.commands()]
     return [re.sub(r" --out[ =]('[^']*'|\S+)", "", name + options) for _, name, options in lines if name]
 
 
-def _curves(run: RunDirectory) -> str:
+def _curves(run: RunDirectory) -> bytes:
     """The evaluations and the last training episodes: what evaluation and pictures read."""
-    rows = read_rows(run.metrics_path)
-    lines = run.metrics_path.read_text().splitlines()
-    episodes: dict[int, list[int]] = {}
-    for place, row in enumerate(rows):
-        if row["kind"] == "episode":
-            episodes.setdefault(row["seed"], []).append(place)
-    kept = {place for place, row in enumerate(rows) if row["kind"] == "evaluation"}
-    kept |= {place for places in episodes.values() for place in places[-ROLLOUT_EPISODES:]}
-    return "".join(f"{lines[place]}\n" for place in sorted(kept))
+    last: dict[int, deque[int]] = {}
+    kept: dict[int, bytes] = {}
+    for place, (line, row) in enumerate(each_row(run.metrics)):
+        if row["kind"] == "evaluation":
+            kept[place] = line
+        elif row["kind"] == "episode":
+            places = last.setdefault(row["seed"], deque())
+            places.append(place)
+            kept[place] = line
+            if len(places) > ROLLOUT_EPISODES:
+                del kept[places.popleft()]
+    return b"".join(kept[place] + b"\n" for place in sorted(kept))

@@ -12,13 +12,13 @@ import numpy as np
 
 from fcritic import ensembles
 from fcritic.api import valuation
+from fcritic.api.trust import config_of
 from fcritic.api.valuation import Critics, Sight, critics_of
 from fcritic.config import TrainConfig
 from fcritic.envs import Task, Units, task_units
 from fcritic.errors import UsageError
 from fcritic.networks.policies import FunctionPolicy, Policy
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.run_config import config_of
 from fcritic.startup.backend import prepare
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import load_policies, load_state
@@ -214,9 +214,7 @@ def load(
     prepare()
     run = RunDirectory.open_existing(directory)
     config = config_of(run, task)
-    newest = run.latest_checkpoint()
-    if newest is None:
-        raise UsageError(f"{directory} has no checkpoint yet; continue it with fcritic resume")
+    newest = run.require_checkpoint()
     seed = config.seed if seed is None else seed
     if seed not in config.seed_numbers:
         first, last = config.seed_numbers[0], config.seed_numbers[-1]

@@ -7,10 +7,10 @@ from typing import Any, get_type_hints
 import warnings
 
 from fcritic.api.load import TrainedAgent, load
+from fcritic.api.trust import trust_task
 from fcritic.config import TrainConfig, fits
 from fcritic.envs.own import GIVEN, Task, name_of
 from fcritic.errors import UsageError, did_you_mean
-from fcritic.runs.trust import trust
 from fcritic.training.loop import train
 from fcritic.training.signals import Interrupted
 
@@ -34,22 +34,24 @@ def train_agent(
     out: str | Path | None = None,
     *,
     quiet: bool = False,
+    yes: bool = False,
     **options: Any,
 ) -> TrainedAgent:
     """Trains in the directory `out`, or continues what is there, and returns the agent of the first seed.
 
-    Recipe, task and options are those of `configure`; without `out` the directory is runs/RECIPE-TASK-SEED. Ctrl-C
-    saves first: the same call then goes on. Works in threads, where nothing listens to signals.
+    Recipe, task and options are those of `configure`; without `out` the directory is runs/RECIPE-TASK-SEED. What is
+    estimated to take more than a day is refused, unless `yes` agrees to it. Ctrl-C saves first: the same call then
+    goes on. Works in threads, where nothing listens to signals.
     """
     config = configure(recipe, task, **options)
-    trust(config.task)
+    trust_task(config.task)
     if config.task.startswith(GIVEN):
         warnings.warn(
             f"{config.task} has no name to import it by: to load or continue, give task= again", stacklevel=2
         )
     directory = Path(out) if out is not None else Path("runs") / config.run_name
     try:
-        train(config, directory, f"fcritic.train_agent in Python on {config.task}", quiet)
+        train(config, directory, f"fcritic.train_agent in Python on {config.task}", quiet, yes)
     except Interrupted as stop:
         if stop.signal_number != signal.SIGINT:
             raise

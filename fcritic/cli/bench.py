@@ -1,44 +1,44 @@
-"""`fcritic bench NAME`: measurements on this machine."""
+"""`fcritic bench NAME`: runs a benchmark of the checkout, or a file that is shaped like one."""
 
-from collections.abc import Callable
-from importlib import import_module
 import json
 from pathlib import Path
 import sys
 from typing import Any
 
+from fcritic.cli.checkout import BESIDE, file_named, module_of, names_in
 from fcritic.cli.parsing import parse
-from fcritic.errors import UsageError, cannot_write, did_you_mean
+from fcritic.errors import UsageError, cannot_write
 
-BENCHES = ("peers", "update", "loop", "reliability")
-"""Each is a module of `fcritic.bench`, with options, a measurement and a report for a person."""
+FOLDER = "benchmarks"
 
 
 def bench(args: list[str]) -> None:
     """`fcritic bench NAME`; without a name, what there is."""
     if not args or args[0] in ("-h", "--help"):
-        lines = [f"  {name:<12} {(_parts(name)[0].__doc__ or '').strip()}" for name in BENCHES]
-        print("\n".join(["usage: fcritic bench NAME [OPTIONS]", "", *lines]))
+        print("\n".join(["usage: fcritic bench NAME|FILE.py [OPTIONS]", "", *_listed()]))
         return
-    name, rest = args[0], args[1:]
-    if name not in BENCHES:
-        known = ", ".join(BENCHES)
-        raise UsageError(f"unknown bench '{name}'{did_you_mean(name, BENCHES) or f'; known are {known}'}")
-    if name == "loop" and not {"-h", "--help"} & set(rest):  # it measures its own start, too
+    word, rest = args[0], args[1:]
+    path = file_named(word, FOLDER, "bench")
+    if path.stem == "loop" and not {"-h", "--help"} & set(rest):  # it measures its own start, too
         _wake_device()
-    kind, measure, report_text = _parts(name)
-    options = parse(kind, rest, f"bench {name}")
-    report = measure(options, _quiet if options.json else _say)
+    module = module_of(path)
+    for part in ("Options", "measure", "report_text"):
+        if not hasattr(module, part):
+            raise UsageError(f"{word} is not a benchmark: it has no {part}")
+    options = parse(module.Options, rest, f"bench {word}")
+    report = module.measure(options, _quiet if options.json else _say)
     text = json.dumps(report, indent=2)
     if options.out:
         _write(Path(options.out), text)
-    print(text if options.json else report_text(report))
+    print(text if options.json else module.report_text(report))
 
 
-def _parts(name: str) -> tuple[type, Callable, Callable]:
-    """Options, measurement and report. Other benches are not imported: the start of this one would take longer."""
-    module = import_module(f"fcritic.bench.{name}")
-    return getattr(module, f"{name.capitalize()}Options"), module.measure, module.report_text
+def _listed() -> list[str]:
+    try:
+        modules = {name: module_of(BESIDE / FOLDER / f"{name}.py") for name in names_in(FOLDER)}
+    except UsageError as error:
+        return [str(error)]
+    return [f"  {name:<12} {(module.Options.__doc__ or '').strip()}" for name, module in modules.items()]
 
 
 def _wake_device() -> None:
@@ -53,7 +53,8 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-_quiet: Callable[[str], Any] = lambda line: None
+def _quiet(line: str) -> Any:
+    pass
 
 
 def _write(path: Path, text: str) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
+from fcritic.api.trust import trust_task
 from fcritic.cli.parsing import parse
 from fcritic.envs.checkup import check as examine
-from fcritic.runs.trust import trust
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class CheckOptions:
 def check(args: list[str]) -> int:
     """`fcritic check TASK`: 0 if nothing stands against training, 1 if errors were found."""
     options = parse(CheckOptions, args, "check")
-    trust(options.task)
+    trust_task(options.task)
     report = examine(options.task, options.steps, options.env_timeout)
     print(json.dumps(report.to_json(), indent=2) if options.json else report)
     return 0 if report.healthy else 1

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-from pathlib import Path
 import sys
 from typing import Annotated, Any
 
 import tyro
 
 from fcritic.cli.parsing import parse
+from fcritic.disk import Place, destination
 from fcritic.errors import cannot_write, require_at_least
 from fcritic.startup.backend import prepare
 
@@ -40,6 +40,7 @@ class InspectOptions:
 def inspect(args: list[str]) -> None:
     """`fcritic inspect DIR`: run, ask, write one page."""
     from fcritic.api.load import load
+    from fcritic.runs.directory import RunDirectory
     from fcritic.view.inspection.inspect import inspect as look
     from fcritic.view.inspection.page import page
     from fcritic.view.inspection.slices import places
@@ -48,9 +49,10 @@ def inspect(args: list[str]) -> None:
     require_at_least(1, episodes=options.episodes)
     grid, episodes = (5, 1) if options.quick else (options.grid, options.episodes)
     places(grid)  # refuses one that cannot be drawn before anything is loaded
+    out = destination(options.out, RunDirectory(options.directory).place / "inspect.html")
+    out.require_plain()
     agent = load(options.directory, options.seed)
     report = look(agent, options.actors, grid, episodes, _say)
-    out = Path(options.out or Path(options.directory) / "inspect.html")
     _write(out, page(report))
     print(json.dumps(report, indent=2) if options.json else _summary(report, out))
 
@@ -61,7 +63,7 @@ def _say(line: str) -> None:
     print(f"{line}\x1b[K" if sys.stderr.isatty() else line, end=end, file=sys.stderr, flush=True)
 
 
-def _summary(report: dict[str, Any], out: Path) -> str:
+def _summary(report: dict[str, Any], out: Place) -> str:
     found, agent = report["slice"]["agreement"], report["agent"]
     number = lambda value: "none" if value is None else f"{value:.2f}"
     critics = ", ".join(number(each["rank"]) for each in found["critics"])
@@ -74,9 +76,9 @@ def _summary(report: dict[str, Any], out: Path) -> str:
     )
 
 
-def _write(path: Path, text: str) -> None:
+def _write(place: Place, text: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        place.parent.make()
+        place.replace(text.encode())
     except OSError as error:
-        raise cannot_write("the page", path, error) from error
+        raise cannot_write("the page", place.path, error) from error

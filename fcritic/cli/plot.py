@@ -2,12 +2,12 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from fcritic.cli.parsing import parse
+from fcritic.disk import destination
 from fcritic.errors import UsageError
 
 What = Literal["returns", "diversity", "disagreement", "coverage", "saturation", "first-reward"]
@@ -39,7 +39,7 @@ def plot(args: list[str]) -> None:
         raise UsageError("name at least one run to plot: fcritic plot DIR")
     runs = [RunDirectory.open_existing(path) for path in options.directories]
     name = "curve" if options.what == "returns" else options.what
-    out = Path(options.out or Path(options.directories[0]) / f"{name}.png")
+    out = destination(options.out, runs[0].place / f"{name}.png")
     if options.what == "returns":
         found = [results.curves(run) for run in runs]
         plots.learning_curves(found, out)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 from fcritic.cli.commands import Directory, newest_of
 from fcritic.cli.parsing import parse
+from fcritic.disk import Place, destination
 from fcritic.errors import UsageError, require_at_least
 
 
@@ -34,8 +34,8 @@ def replay(args: list[str]) -> None:
     """`fcritic replay DIR`: play, write the page, say what is in it."""
     options = parse(ReplayOptions, args, "replay")
     require_episode_seed(options.episode_seed)
-    _, config, newest = newest_of(options.directory)
-    out = Path(options.out or Path(options.directory) / "replay.html")
+    run, config, newest = newest_of(options.directory)
+    out = destination(options.out, run.place / "replay.html")
     require_writable(out, (".html", ".htm"))
 
     from fcritic.view.cast import Cast
@@ -56,14 +56,16 @@ def require_episode_seed(seed: int) -> None:
         raise UsageError(f"--episode-seed must be below {2**32}, not {seed}")
 
 
-def require_writable(out: Path, suffixes: tuple[str, ...]) -> None:
+def require_writable(out: Place, suffixes: tuple[str, ...]) -> None:
     """Refuses a name that could not be written, before the work is done."""
-    if out.suffix.lower() not in suffixes:
+    if out.path.suffix.lower() not in suffixes:
         raise UsageError(f"cannot write to {out}; give --out a name that ends in {' or '.join(suffixes)}")
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder; choose another --out")
-    if not out.parent.is_dir():
+    if not out.parent.is_folder():
         raise UsageError(f"the folder {out.parent} does not exist; make it or choose another --out")
+    if out.is_folder():
+        raise UsageError(f"{out} is a folder; choose another --out")
+    if out.status() is not None and not out.is_file():
+        raise UsageError(f"{out} is a link or not a plain file; remove it or choose another --out")
 
 
 def _text(outcome: dict[str, Any]) -> str:

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 from fcritic.cli.commands import Directory, newest_of
 from fcritic.cli.parsing import parse
 from fcritic.cli.replay import require_episode_seed, require_writable
+from fcritic.disk import destination
 from fcritic.errors import UsageError, require_at_least
 
 LARGEST = 4096
@@ -46,8 +46,8 @@ def video(args: list[str]) -> None:
     require_at_least(1, fps=options.fps)
     if max(options.width, options.height) > LARGEST or options.fps > 240:
         raise UsageError(f"--width and --height must be at most {LARGEST}, --fps at most 240")
-    _, config, newest = newest_of(options.directory)
-    out = Path(options.out or Path(options.directory) / "video.mp4")
+    run, config, newest = newest_of(options.directory)
+    out = destination(options.out, run.place / "video.mp4")
     require_writable(out, (".mp4",))
 
     from fcritic.view.cast import Cast

@@ -6,10 +6,12 @@ import zlib
 
 import numpy as np
 
+from fcritic.envs import own
 from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.code import Code, require_name
 from fcritic.envs.dmc import INSTALL, DMCEnv, dmc_tasks, has_suite
 from fcritic.envs.finite import FiniteEnv, finite_tasks, is_finite_task
-from fcritic.envs.gym import GymEnv, gym_tasks
+from fcritic.envs.gym import GymEnv, code_of_registered, gym_tasks
 from fcritic.envs.gym_vector import GymVectorGroup
 from fcritic.envs.keeper import Fault, OnFault
 from fcritic.envs.local import LocalGroup
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbstractEnv",
+    "Code",
     "DMCEnv",
     "EnvState",
     "Episode",
@@ -40,6 +43,7 @@ __all__ = [
     "TrapEnv",
     "Units",
     "VectorEnv",
+    "code_of",
     "copy_seeds",
     "dmc_tasks",
     "finite_tasks",
@@ -56,17 +60,17 @@ __all__ = [
 
 def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
     """One environment of the named task."""
+    require_name(task)
     if (factory := find_factory(task) if ":" in task else None) is not None:
         if takes_many(factory):
             raise UsageError(f"{task} builds vector environments; a single one is asked for here")
         return build(task, factory, seed, action_repeat)
-    if task in probe_tasks() or task == TrapEnv.name or is_finite_task(task):
+    if _has_known_answers(task):
         if action_repeat != 1:
             raise UsageError(f"{task} has known values for action_repeat 1 only, not {action_repeat}")
         return _known_answers(task, seed)
-    # Gymnasium's names are told by their form, so that neither library is imported for the other's tasks.
-    domain, _, name = task.partition("-")
-    if name and not _looks_like_gym(task) and domain in {known.partition("-")[0] for known in dmc_tasks()}:
+    if _is_dmc(task):
+        domain, _, name = task.partition("-")
         return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat)
     if ":" in task or task in gym_tasks():
         return GymEnv(task, seed=seed, action_repeat=action_repeat)
@@ -76,6 +80,27 @@ def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
     hint = did_you_mean(task, [*dmc_tasks(), *probe_tasks(), *finite_tasks(), TrapEnv.name, *gym_tasks()])
     hint = hint or "; known are names like cheetah-run, probe-delay, deepsea-10, Pendulum-v1"
     raise UsageError(f"unknown task '{task}'{absent}{hint}")
+
+
+def code_of(task: str) -> Code | None:
+    """The Python code that a task would run, found out without running any of it.
+
+    None for tasks of DeepMind Control, Gymnasium and this package, and for a callable that this program has given.
+    """
+    if ":" in task:
+        return own.code_of(task)
+    require_name(task)
+    return None if _has_known_answers(task) or _is_dmc(task) else code_of_registered(task)
+
+
+def _has_known_answers(task: str) -> bool:
+    return task in probe_tasks() or task == TrapEnv.name or is_finite_task(task)
+
+
+def _is_dmc(task: str) -> bool:
+    """By the form of a name alone, so that neither library is imported for the other's tasks."""
+    domain, _, name = task.partition("-")
+    return bool(name) and not _looks_like_gym(task) and domain in {each.partition("-")[0] for each in dmc_tasks()}
 
 
 def _known_answers(task: str, seed: int) -> AbstractEnv:

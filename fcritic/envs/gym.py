@@ -9,6 +9,7 @@ import numpy as np
 
 from fcritic.envs.answers import WrongAnswer, number, parts, truth
 from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.code import Code, code_in_module, import_module, require_name
 from fcritic.envs.gym_spaces import Spaces
 from fcritic.envs.gym_state import find_state_keeper
 from fcritic.errors import UsageError, did_you_mean
@@ -132,11 +133,28 @@ def gym_tasks() -> list[str]:
     return sorted(gymnasium.registry)
 
 
+def code_of_registered(name: str) -> Code | None:
+    """The code behind an id of Gymnasium's registry; None where that is Gymnasium's own or this very program's."""
+    import gymnasium
+
+    if name not in gymnasium.registry:
+        return None
+    entry = gymnasium.registry[name].entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    if module.partition(".")[0] == "gymnasium" or (module == "__main__" and callable(entry)):
+        return None
+    return code_in_module(module, name)
+
+
 def make_gym(name: str, **kwargs: Any) -> "gymnasium.Env":
     """A registered environment of Gymnasium, as it is; what cannot be built is told in a line."""
     import gymnasium
 
-    if ":" not in name and name not in gymnasium.registry:
+    require_name(name)
+    module, colon, _ = name.rpartition(":")
+    if colon:
+        import_module(module)
+    elif name not in gymnasium.registry:
         raise UsageError(f"Gymnasium has no environment '{name}'{did_you_mean(name, gym_tasks())}")
     try:
         # Gymnasium's checker costs time in every step; what matters here is checked at the first reset.

@@ -6,19 +6,24 @@ returns a Gymnasium vector environment with so many sub-environments.
 
 from collections.abc import Callable
 import functools
-import importlib
-import importlib.util
 import inspect
 import os
-from pathlib import Path
 import re
 import sys
-import traceback
 from types import ModuleType
 from typing import Any
-import zlib
 
 from fcritic.envs.base import AbstractEnv
+from fcritic.envs.code import (
+    OF_FILE,
+    Code,
+    code_in_file,
+    code_in_module,
+    import_module,
+    require_name,
+    run_file,
+    told,
+)
 from fcritic.envs.gym import GymEnv
 from fcritic.errors import UsageError, did_you_mean
 
@@ -29,7 +34,6 @@ GIVEN = "given:"
 """Begins the name of a callable that no other program could find; it lives in this process alone."""
 
 _given: dict[str, Factory] = {}
-_OF_FILE = "fcritic_task_"
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -41,23 +45,20 @@ def name_of(task: Task) -> str:
         raise UsageError(f"a task is a name or a callable that builds an environment, not {task!r:.60}")
     module, qualname = getattr(task, "__module__", None), getattr(task, "__qualname__", None)
     if module and qualname and module != "__main__" and _found(sys.modules.get(module), qualname) is task:
-        of_file = module.startswith(_OF_FILE)
+        of_file = module.startswith(OF_FILE)
         return f"{os.path.relpath(sys.modules[module].__file__) if of_file else module}:{qualname}"
     name = f"{GIVEN}{qualname or type(task).__name__}"
     _given[name] = task
     return name
 
 
-def file_of(task: str) -> Path | None:
-    """The file of Python code that a task names, or None where it names none."""
-    path, colon, _ = task.rpartition(":")
-    return Path(path) if colon and path.endswith(".py") else None
-
-
-def may_be_factory(task: str) -> bool:
-    """Whether a task names, by its form, something that would be called; ``module:Name-v0`` does not."""
-    _, colon, name = task.rpartition(":")
-    return bool(colon and _NAME.fullmatch(name)) and not task.startswith(GIVEN)
+def code_of(task: str) -> Code | None:
+    """The code that a task with a colon names; None for a callable that this program has given."""
+    require_name(task)
+    if task.startswith(GIVEN):
+        return None
+    place, _, name = task.rpartition(":")
+    return code_in_file(place, name) if place.endswith(".py") else code_in_module(place, name)
 
 
 def find_factory(task: str) -> Factory | None:
@@ -68,15 +69,11 @@ def find_factory(task: str) -> Factory | None:
                 f"the task {task} was a callable of the program that trained; give it again in Python, as task="
             )
         return _given[task]
-    if not may_be_factory(task):
-        return None
+    require_name(task)
     place, _, name = task.rpartition(":")
-    if file_of(task) is not None:
-        module = _module_of(Path(place).resolve())
-    elif _NAME.fullmatch(place):
-        module = _import(place)
-    else:
+    if not place or not _NAME.fullmatch(name):  # ``module:Name-v0`` is Gymnasium's
         return None
+    module = run_file(place) if place.endswith(".py") else import_module(place)
     found = _found(module, name)
     if found is None:
         return _missing(task, module, name)
@@ -120,13 +117,6 @@ def call(task: str, factory: Factory, **arguments: int) -> Any:
         raise UsageError(f"{task} cannot build its environment: {told(error)}") from error
 
 
-def told(error: BaseException) -> str:
-    """An error and the line of code where it arose."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({Path(last[0].filename).name}, line {last[0].lineno})" if last else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}{where}"
-
-
 def _require_gym(task: str, env: Any) -> None:
     import gymnasium
 
@@ -145,41 +135,8 @@ def _missing(task: str, module: ModuleType, name: str) -> None:
     """None for what Gymnasium may know by this name; otherwise an error that names the closest."""
     import gymnasium
 
-    if file_of(task) is None and name in gymnasium.registry:
+    place = task.rpartition(":")[0]
+    if not place.endswith(".py") and name in gymnasium.registry:
         return None
     known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-    raise UsageError(f"{task.rpartition(':')[0]} has no {name}{did_you_mean(name, known)}")
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            advice = "install it, set PYTHONPATH to its folder, or name the file: path/to/file.py:factory"
-            raise UsageError(f"there is no module {name}; {advice}") from error
-        raise UsageError(f"importing {name} failed: {told(error)}") from error
-    except Exception as error:
-        raise UsageError(f"importing {name} failed: {told(error)}") from error
-
-
-def _module_of(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UsageError(f"there is no file {path}; name it as path/to/file.py:factory, from the folder you are in")
-    return _run_file(path, path.stat().st_mtime_ns)
-
-
-@functools.cache
-def _run_file(path: Path, changed: int) -> ModuleType:
-    """The module of a file, run once until it changes; it may import others that lie beside it."""
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    name = f"{_OF_FILE}{path.stem}_{zlib.crc32(bytes(path)):08x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise UsageError(f"{path} failed: {told(error)}") from error
-    return module
+    raise UsageError(f"{place} has no {name}{did_you_mean(name, known)}")

@@ -131,9 +131,12 @@ class VectorEnv:
         faults, self._keeper.faults = self._keeper.faults, []
         return faults
 
-    def state(self) -> EnvState:
-        """Flat arrays for all copies; those of one environment are named ``env/<seed>/<env>/<name>``."""
-        states, lost = self._keeper.states()
+    def state(self, episodes: bool = True) -> EnvState:
+        """Flat arrays for all copies; those of one environment are named ``env/<seed>/<env>/<name>``.
+
+        Without `episodes` these are left out: whoever restores the state begins new episodes.
+        """
+        states, lost = self._keeper.states() if episodes else ([], set())
         if lost:
             self._show_first(lost)
         state = {

@@ -6,22 +6,23 @@ methods, so a new one needs nothing from here but the names.
 
 from collections.abc import Iterator
 import contextlib
-import functools
 import json
 import math
 import os
 from pathlib import Path
-import sys
-import time
 from typing import Any, Protocol
 
 import numpy as np
 
-from fcritic.disk import write_all
+from fcritic.disk import Place, whole_lines, write_all
 from fcritic.errors import UsageError, cannot_write
+from fcritic.runs import METRICS_LIMIT
 
 ROW_KEYS = ("seed", "env_steps", "kind")
 """What every row has, in the order in which it is written."""
+
+LINE_LIMIT = 2**20
+"""Bytes of a row; those of a thousand actors take a fiftieth of it."""
 
 FIRST_REWARD = "first_reward"
 """The kind of the one row that tells when a seed first saw a reward."""
@@ -45,16 +46,23 @@ class JSONLog:
     off on opening, so that the next row does not run into it.
     """
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike | Place):
+        self._place = Place.of(path)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._place.parent.make()
             # Unbuffered: a row is with the operating system, or its error with us, on return.
-            self._file = self.path.open("a+b", buffering=0)
+            self._file = self._place.appending()
             self._waiting = b""
             _cut(self._file, _whole_lines(self._file))
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError):
+                raise UsageError(f"{self.path} {error}; repair or remove it") from error
             raise cannot_write("metrics", self.path, error) from error
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, for messages."""
+        return self._place.path
 
     def write(self, rows: list[dict]) -> None:
         """Append rows, all of them or, after an error, none: these then wait for the next call."""
@@ -99,12 +107,15 @@ class JSONLog:
     def seeds_with(self, kind: str) -> set[int]:
         """Seeds that have a row of this kind; lines that are no rows are passed over."""
         marker, found = json.dumps(kind).encode(), set()
-        with self.path.open("rb") as file:
-            for line in file:
-                if marker in line:  # few are, and only these are parsed
-                    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-                        row = json.loads(line)
-                        found |= {int(row["seed"])} if row["kind"] == kind else set()
+        try:
+            with self._place.reading() as file:
+                for line in whole_lines(file, LINE_LIMIT):
+                    if marker in line:  # few are, and only these are parsed
+                        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                            row = json.loads(line)
+                            found |= {int(row["seed"])} if row["kind"] == kind else set()
+        except (OSError, ValueError) as error:
+            raise _cannot_read(self.path, error) from error
         return found
 
     def close(self) -> None:
@@ -112,91 +123,30 @@ class JSONLog:
         self._file.close()
 
 
-class TensorBoardLog:
-    """TensorBoard event files with one sub-run per seed (``seed-3/``) and tags ``kind/name``.
-
-    Lists become ``kind/name/0``, ``kind/name/1``; text is left to the JSON log. With ``resume_step``,
-    the step of the checkpoint, TensorBoard hides what an earlier process wrote after it.
-    """
-
-    def __init__(self, directory: str | Path, resume_step: int | None = None):
-        self.directory = Path(directory)
-        self._purge_step = None if resume_step is None else resume_step + 1  # purging includes its step
-        self._writers: dict[int, Any] = {}
-
-    def write(self, rows: list[dict]) -> None:
-        """Add one point per number and flush."""
-        messages, _, scalar = _tensorboard()
-        try:
-            for row in rows:
-                writer = self._writer(int(row["seed"]))
-                for name, value in numbers(row):
-                    summary = scalar(f"{row['kind']}/{name}", value)
-                    step = int(row["env_steps"])
-                    writer.write_event(messages.Event(wall_time=time.time(), step=step, summary=summary))
-            for writer in self._writers.values():
-                writer.flush()
-        except OSError as error:
-            raise cannot_write("TensorBoard events", self.directory, error) from error
-
-    def close(self) -> None:
-        """Close the event files; safe to call twice. What could not be written was reported by `write`."""
-        for writer in self._writers.values():
-            with contextlib.suppress(OSError):
-                writer.close()
-        self._writers.clear()
-
-    def _writer(self, seed: int) -> Any:
-        """The file of a seed, written here and now: a full disk is noticed here and not by a thread."""
-        if seed not in self._writers:
-            messages, events_writer, _ = _tensorboard()
-            folder = self.directory / f"seed-{seed}"
-            folder.mkdir(parents=True, exist_ok=True)
-            # File names count seconds: a resume within one would overwrite the earlier events.
-            self._writers[seed] = events_writer(str(folder / "events"), f".{time.time_ns()}")
-            if self._purge_step is not None:
-                restart = messages.SessionLog(status=messages.SessionLog.START)
-                event = messages.Event(wall_time=time.time(), step=self._purge_step, session_log=restart)
-                self._writers[seed].write_event(event)
-        return self._writers[seed]
-
-
-@functools.cache
-def _tensorboard() -> tuple[Any, Any, Any]:
-    """tensorboardX's messages, its writer of a file and its scalars; all that uses it asks here."""
-    with _without_torch():
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto import event_pb2
-        from tensorboardX.summary import scalar
-    return event_pb2, EventsWriter, scalar
-
-
-@contextlib.contextmanager
-def _without_torch() -> Iterator[None]:
-    """PyTorch as if it were not installed, for all threads: tensorboardX would import it, which takes seconds."""
-    hidden = "torch" not in sys.modules  # one that is there already costs nothing
-    if hidden:
-        sys.modules["torch"] = None  # Python's word for a module that must not be imported
-    try:
-        yield
-    finally:
-        if hidden:
-            sys.modules.pop("torch", None)
-
-
-def read_rows(path: str | Path) -> list[dict]:
+def read_rows(path: str | os.PathLike | Place) -> list[dict]:
     """The rows of a ``metrics.jsonl``; a last line without its end is not a row yet and is left out."""
+    return [row for _, row in each_row(path)]
+
+
+def each_row(path: str | os.PathLike | Place) -> Iterator[tuple[bytes, dict]]:
+    """Every line of a ``metrics.jsonl`` and the row that it is, one after the other."""
+    place = Place.of(path)
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; name a metrics.jsonl of a run") from error
-    rows = []
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), start=1):
-        try:
-            rows.append({name: _from_json(value) for name, value in json.loads(line).items()})
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{path} line {number} is not a row of metrics; repair or remove it") from error
-    return rows
+        with place.reading(METRICS_LIMIT) as file:
+            for number, line in enumerate(whole_lines(file, LINE_LIMIT), start=1):
+                try:
+                    row = {name: _from_json(value) for name, value in json.loads(line).items()}
+                except (ValueError, AttributeError, RecursionError) as error:
+                    message = f"{place} line {number} is not a row of metrics; repair or remove it"
+                    raise UsageError(message) from error
+                yield line, row
+    except (OSError, ValueError) as error:
+        raise _cannot_read(place.path, error) from error
+
+
+def _cannot_read(path: Path, error: OSError | ValueError) -> UsageError:
+    why = (error.strerror if isinstance(error, OSError) else None) or error
+    return UsageError(f"cannot read {path}: {why}; name a metrics.jsonl of a run")
 
 
 def _encode(row: dict) -> bytes:
@@ -233,8 +183,10 @@ def numbers(row: dict) -> list[tuple[str, float]]:
 
 def _whole_lines(file: Any) -> int:
     """The size of a file up to and including its last line end, read from the back."""
-    end = file.seek(0, os.SEEK_END)
+    size = end = file.seek(0, os.SEEK_END)
     while end > 0:
+        if size - end > LINE_LIMIT:
+            raise ValueError(f"ends in a line of more than {LINE_LIMIT:,} bytes")
         start = max(end - 4096, 0)
         file.seek(start)
         found = file.read(end - start).rfind(b"\n")

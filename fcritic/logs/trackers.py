@@ -3,10 +3,11 @@
 import importlib
 import importlib.util
 import os
-from pathlib import Path
+import time
 from typing import Any
 
-from fcritic.errors import CannotWrite, UsageError
+from fcritic.disk import Place
+from fcritic.errors import CannotWrite, UsageError, cannot_write
 from fcritic.logs.metrics import numbers
 
 PROJECT = "fcritic"
@@ -21,16 +22,22 @@ def require_tracker(name: str) -> None:
 class TrackerLog:
     """A sink that hands rows to a tracker, under the names ``seed-3/kind/name``, with the frame as their step.
 
-    Every process of a run is a run of its own there. Weights & Biases writes into the run's directory and sends
-    nothing, unless WANDB_MODE says so; Trackio keeps its files where it always does.
+    Every process of a run is a run of its own there. Weights & Biases writes into a new folder in the run's
+    directory, in which nothing can lie in wait for it, and sends nothing, unless WANDB_MODE says so; Trackio keeps
+    its files where it always does.
     """
 
-    def __init__(self, name: str, directory: Path, config: dict[str, Any]):
+    def __init__(self, name: str, directory: Place, config: dict[str, Any]):
         self._name = name
-        told = {"project": PROJECT, "name": directory.resolve().name, "config": config}
+        told = {"project": PROJECT, "name": directory.path.resolve().name, "config": config}
         told["group"] = f"{config['recipe']} on {config['task']}"
         if name == "wandb":
-            told |= {"dir": str(directory), "mode": os.environ.get("WANDB_MODE", "offline")}
+            folder = directory / f"wandb-{time.time_ns()}"
+            try:
+                folder.make_new()
+            except OSError as error:
+                raise cannot_write("the files of wandb", folder.path, error) from error
+            told |= {"dir": str(folder), "mode": os.environ.get("WANDB_MODE", "offline")}
         self._run = self._call(lambda: importlib.import_module(name).init(**told))
 
     def write(self, rows: list[dict]) -> None:

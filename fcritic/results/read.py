@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcritic.errors import UsageError
-from fcritic.logs.metrics import FIRST_REWARD, read_rows
+from fcritic.errors import UsageError, one_line
+from fcritic.logs.metrics import FIRST_REWARD, each_row
 from fcritic.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class Behaviour:
         return dataclasses.asdict(self)
 
 
+MOST_SEEDS = 10_000
+"""Seeds of a run; more cannot be trained in one."""
+
 MEASURES = ("diversity", "disagreement", "coverage", "saturation")
 """What rows of behaviour hold of each seed."""
 
@@ -77,7 +80,7 @@ def behaviour(run: RunDirectory) -> Behaviour:
     frames = [0]
 
     def take(row: dict) -> None:
-        seed, frame = int(row["seed"]), int(row["env_steps"])
+        seed, frame = _count(row["seed"]), _count(row["env_steps"])
         frames.append(frame)
         rewarded.setdefault(seed, None)
         if row["kind"] == FIRST_REWARD:
@@ -91,25 +94,44 @@ def behaviour(run: RunDirectory) -> Behaviour:
 
 
 def _for_each_row(run: RunDirectory, take: Callable[[dict], None]) -> None:
-    if not run.metrics_path.is_file():
+    if run.metrics.status() is None:
         raise UsageError(f"{run.path} has no metrics yet; train it first")
-    for number, row in enumerate(read_rows(run.metrics_path), start=1):
+    seeds: set[int] = set()
+    for number, (_, row) in enumerate(each_row(run.metrics), start=1):
         try:
+            seeds.add(_count(row["seed"]))
+            if len(seeds) > MOST_SEEDS:
+                raise ValueError(f"more than {MOST_SEEDS} seeds")
             take(row)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{run.metrics_path} line {number} was edited; repair or remove it") from error
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"{run.metrics} line {number} was edited; repair or remove it") from error
 
 
 def _name_and_task(run: RunDirectory) -> tuple[str, str]:
-    recipe, task = (str(run.config.get(name, "unknown")) for name in ("recipe", "task"))
+    recipe, task = _recipe_and_task(run)
     return f"{recipe} ({run.path.name})", task
 
 
+def _recipe_and_task(run: RunDirectory) -> tuple[str, str]:
+    config = run.config
+    recipe, task = (one_line(str(config.get(name, "unknown")), 200) for name in ("recipe", "task"))
+    return recipe, task
+
+
 def _append(series: dict[int, tuple[list, list]], row: dict, name: str) -> None:
-    seed, frame, value = int(row["seed"]), int(row["env_steps"]), float(row[name])
-    frames, values = series.setdefault(seed, ([], []))
-    frames.append(frame)
-    values.append(value)
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is not a number")
+    frames, values = series.setdefault(_count(row["seed"]), ([], []))
+    frames.append(_count(row["env_steps"]))
+    values.append(float(value))
+
+
+def _count(value: Any) -> int:
+    """The number of a seed or a frame."""
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError("not a number that counts anything")
+    return value
 
 
 def rollout_returns(run: RunDirectory) -> dict[int, float]:
@@ -130,7 +152,7 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         }
         for seed, (frames, values) in found.mean_actor.items()
     ]
-    return {"directory": str(run.path), "task": found.task, "recipe": run.config["recipe"]} | _over(seeds)
+    return {"directory": str(run.path), "task": found.task, "recipe": _recipe_and_task(run)[0]} | _over(seeds)
 
 
 def evaluation_report(

@@ -6,6 +6,7 @@ configuration continues; another configuration is refused, so that one directory
 """
 
 from collections.abc import Callable
+import contextlib
 from datetime import UTC, datetime
 import fcntl
 import json
@@ -15,14 +16,29 @@ import re
 from typing import IO, Any, Self
 import weakref
 
-from fcritic.disk import read_json, replace_file
-from fcritic.errors import UsageError, cannot_write, did_you_mean
-from fcritic.runs.layout import COMMANDS, CONFIG, JOURNAL, LOCK, METRICS, VERSIONS
-from fcritic.runs.retention import latest, newest_first, sweep
+from fcritic.disk import JSON_LIMIT, NotPlain, Place, write_all
+from fcritic.errors import UsageError, cannot_write, did_you_mean, one_line
+from fcritic.runs import (
+    CHECKPOINTS,
+    COMMANDS,
+    CONFIG,
+    JOURNAL,
+    LOCK,
+    METRICS,
+    REPLAY,
+    TENSORBOARD,
+    VERSIONS,
+)
+from fcritic.runs.checkpoint import latest, newest_first, sweep
 from fcritic.runs.versions import versions
 
 # A directory with only these is one whose very first moments were interrupted: it may be taken over.
 _BEGUN = re.compile(rf"{LOCK}|{VERSIONS}|.*\.json\.tmp-[0-9]+")
+
+MOST_CHANGES, LONGEST_VERSION, LONGEST_COMMAND = 20, 100, 10_000
+"""Versions that are listed, and characters of one of them and of a command: what a file says is kept short."""
+
+_PUT_BACK = "put a file or folder of the run's own in its place"
 
 # A forked worker inherits the lock and would hold it after this process was killed.
 _held_locks: weakref.WeakSet[IO] = weakref.WeakSet()
@@ -34,6 +50,7 @@ class RunDirectory:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
+        self.place = Place(self.path)
         self._lock: IO | None = None
 
     @classmethod
@@ -54,13 +71,14 @@ class RunDirectory:
         run = cls(path)
         try:
             run._refuse_foreign_folder()
-            run.path.mkdir(parents=True, exist_ok=True)
+            run.place.make()
+            run._require_plain()
             run.lock()
             run._settle_config(json.loads(json.dumps(config)), free_fields, complete)
             run._record(command)
         except BaseException as error:
             run.close()
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, NotPlain):
                 raise cannot_write("the run", run.path, error) from error
             raise
         return run
@@ -72,57 +90,88 @@ class RunDirectory:
         if not run.path.exists():
             near = did_you_mean(run.path.name, _runs_in(run.path.parent))
             raise UsageError(f"{run.path} does not exist{near or '; name the directory of a run'}")
-        if not (run.path / CONFIG).is_file():
+        if (run.place / CONFIG).status() is None:
             inside = ", ".join(sorted(_runs_in(run.path))[:3])
             advice = f"name one of the runs in it, such as {inside}" if inside else "name the directory of one"
             raise UsageError(f"{run.path} is not a run (it has no {CONFIG}); {advice}")
+        run._require_plain()
         _ = run.config  # so that a damaged one is noticed here
         return run
 
     @property
     def config(self) -> dict:
         """The resolved configuration, as nested JSON."""
-        return _read_json(self.path / CONFIG)
+        return _read_json(self.place / CONFIG)
+
+    @property
+    def metrics(self) -> Place:
+        """Where the rows of metrics are."""
+        return self.place / METRICS
 
     @property
     def metrics_path(self) -> Path:
-        """Where the rows of metrics are."""
-        return self.path / METRICS
+        """Their path, for messages: to open it would follow links."""
+        return self.metrics.path
 
     @property
-    def journal_path(self) -> Path:
+    def journal(self) -> Place:
         """Where it is noted when the run was how far."""
-        return self.path / JOURNAL
+        return self.place / JOURNAL
 
     @property
-    def checkpoints(self) -> Path:
+    def tensorboard(self) -> Place:
+        """The folder of TensorBoard's event files."""
+        return self.place / TENSORBOARD
+
+    @property
+    def checkpoints(self) -> Place:
         """The folder of checkpoints; it exists after the first one was written."""
-        return self.path / "checkpoints"
+        return self.place / CHECKPOINTS
 
     @property
-    def replay(self) -> Path:
+    def replay(self) -> Place:
         """The folder of the replay, which checkpoints share."""
-        return self.path / "replay"
+        return self.place / REPLAY
 
-    def checkpoint_path(self, step: int) -> Path:
+    def checkpoint_path(self, step: int) -> Place:
         """Where the checkpoint of a step belongs."""
         return self.checkpoints / f"step-{step:012d}"
 
-    def latest_checkpoint(self) -> Path | None:
-        """The newest whole checkpoint, or none; damaged ones are named in a warning."""
+    def latest_checkpoint(self) -> Place | None:
+        """The newest whole checkpoint, or none where there is none at all; damaged ones are named in a warning."""
         return latest(self.checkpoints)
+
+    def require_checkpoint(self) -> Place:
+        """The newest whole checkpoint; its absence is an error that says what to do."""
+        newest = self.latest_checkpoint()
+        if newest is None:
+            raise UsageError(f"{self.path} has no checkpoint yet; continue it with fcritic resume")
+        return newest
 
     def newest_frame(self) -> int:
         """The frame of the newest checkpoint, whole or not; 0 where there is none."""
         return max((int(path.name.removeprefix("step-")) for path in newest_first(self.checkpoints)), default=0)
 
+    def versions(self) -> dict:
+        """With what the run was begun; nothing where that was not recorded."""
+        return _read_json(self.place / VERSIONS) if (self.place / VERSIONS).status() is not None else {}
+
+    def commands(self) -> list[str]:
+        """The lines of the record of commands."""
+        if (self.place / COMMANDS).status() is None:
+            return []
+        return (self.place / COMMANDS).read(JSON_LIMIT).decode("utf-8", "replace").splitlines()
+
     def version_changes(self) -> list[str]:
         """What differs from when the run began, as ``jax 0.10.2 -> 0.11.0``; results may differ with it."""
-        if not (self.path / VERSIONS).is_file():
+        then, now = self.versions(), versions()
+        if not then:
             return []
-        then, now = _read_json(self.path / VERSIONS), versions()
         changed = sorted(name for name in then | now if then.get(name) != now.get(name))
-        return [f"{name} {then.get(name)} -> {now.get(name)}" for name in changed]
+        told = [
+            f"{_in_words(name)} {_in_words(then.get(name))} -> {now.get(name)}" for name in changed[:MOST_CHANGES]
+        ]
+        return [*told, f"and {len(changed) - MOST_CHANGES} more"] if len(changed) > MOST_CHANGES else told
 
     def lock(self) -> None:
         """Be the only process that writes here, until ``close`` or the end of the process, even by kill.
@@ -132,7 +181,7 @@ class RunDirectory:
         if self._lock is not None:
             return
         try:
-            file = (self.path / LOCK).open("a")
+            file = (self.place / LOCK).appending()
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -142,6 +191,8 @@ class RunDirectory:
             self._lock = file
             _held_locks.add(file)
             sweep(self.checkpoints)
+        except NotPlain:
+            raise
         except OSError as error:
             raise cannot_write("the run", self.path, error) from error
 
@@ -157,17 +208,27 @@ class RunDirectory:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
+    def _require_plain(self) -> None:
+        """Refuses a run in which a link, a pipe or a device has the name of a file or folder of ours."""
+        entries = self.place.entries()
+        for name in (CONFIG, COMMANDS, VERSIONS, LOCK, METRICS, JOURNAL):
+            if name in entries and not entries[name].is_file(follow_symlinks=False):
+                raise NotPlain(self.path / name, f"is a link or not a plain file; {_PUT_BACK}")
+        for name in (CHECKPOINTS, REPLAY, TENSORBOARD):
+            if name in entries and not entries[name].is_dir(follow_symlinks=False):
+                raise NotPlain(self.path / name, f"is a link or not a folder; {_PUT_BACK}")
+
     def _refuse_foreign_folder(self) -> None:
-        if not self.path.is_dir() or (self.path / CONFIG).exists():
+        if not self.path.is_dir() or (self.place / CONFIG).status() is not None:
             return
-        names = sorted(entry.name for entry in self.path.iterdir() if not _BEGUN.fullmatch(entry.name))
-        if names and not (self.path / CONFIG).exists():  # again: another process may just have begun it
+        names = [name for name in self.place.entries() if not _BEGUN.fullmatch(name)]
+        if names and (self.place / CONFIG).status() is None:  # again: another process may just have begun it
             raise UsageError(f"{self.path} is no run but holds {names[0]}; choose another --out or empty it")
 
     def _settle_config(self, config: dict, free_fields: frozenset[str], complete: Callable[[dict], dict]) -> None:
-        if not (self.path / CONFIG).exists():
-            _write_json(self.path / VERSIONS, versions())
-            _write_json(self.path / CONFIG, config)  # last: it is what makes the directory a run
+        if (self.place / CONFIG).status() is None:
+            _write_json(self.place / VERSIONS, versions())
+            _write_json(self.place / CONFIG, config)  # last: it is what makes the directory a run
             return
         changes = _differences(json.loads(json.dumps(complete(self.config))), config)
         free = tuple(f"{field}." for field in free_fields)
@@ -179,18 +240,31 @@ class RunDirectory:
                 "choose another --out or change the flags back"
             )
         if changes:
-            _write_json(self.path / CONFIG, config)
+            _write_json(self.place / CONFIG, config)
 
     def _record(self, command: str) -> None:
         changes = self.version_changes()
         note = f"  # since the start: {', '.join(changes)}" if changes else ""
-        with (self.path / COMMANDS).open("a", encoding="utf-8") as file:
-            time = datetime.now(UTC).isoformat(timespec="seconds")
-            file.write(f"{time} {' '.join(command.splitlines())}{note}\n")
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        line = f"{time} {one_line(command, LONGEST_COMMAND)}{note}\n"
+        with (self.place / COMMANDS).appending() as file:
+            write_all(file, line.encode("utf-8", "replace"))
 
 
 def _runs_in(folder: Path) -> list[str]:
-    return [entry.parent.name for entry in folder.glob(f"*/{CONFIG}")]  # of no folder: nothing
+    """Names of runs in a folder, none where it is not one."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in Place(folder).entries():
+            with contextlib.suppress(OSError):
+                if (Place(folder / name) / CONFIG).is_file():
+                    found.append(name)
+    return found
+
+
+def _in_words(value: Any) -> str:
+    """What a record of versions holds, in a few words of one line."""
+    return one_line(value, LONGEST_VERSION) if isinstance(value, str) else "None" if value is None else "?"
 
 
 def _differences(then: dict, now: dict) -> dict[str, str]:
@@ -214,15 +288,17 @@ def _dotted(config: dict, prefix: str = "") -> dict[str, Any]:
     return fields
 
 
-def _read_json(path: Path) -> dict:
+def _read_json(place: Place) -> dict:
     try:
-        content = read_json(path)
+        content = place.read_json()
+    except NotPlain as error:
+        raise UsageError(f"{error}; {_PUT_BACK}") from error
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as JSON; restore it or choose another --out") from error
+        raise UsageError(f"{place} cannot be read as JSON; restore it or choose another --out") from error
     if not isinstance(content, dict):
-        raise UsageError(f"{path} is not the {path.name} of a run; restore it or choose another --out")
+        raise UsageError(f"{place} is not the {place.name} of a run; restore it or choose another --out")
     return content
 
 
-def _write_json(path: Path, content: dict) -> None:
-    replace_file(path, (json.dumps(content, indent=2) + "\n").encode())
+def _write_json(place: Place, content: dict) -> None:
+    place.replace((json.dumps(content, indent=2) + "\n").encode())

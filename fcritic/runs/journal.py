@@ -8,9 +8,11 @@ it.
 
 import contextlib
 import json
-from pathlib import Path
+import os
 import time
 from typing import IO, Any
+
+from fcritic.disk import NotPlain, Place
 
 INTERVAL = 5.0
 """Seconds between lines of plain progress."""
@@ -25,11 +27,15 @@ class Journal:
     Nothing is written before there is progress, so that a finished run is left as it is.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: str | os.PathLike | Place):
         self._file: IO[bytes] | None = None
         self._frame, self._noted, self._waiting = 0, 0.0, b""
-        with contextlib.suppress(OSError):  # a disk that refuses is reported by the metrics
-            self._file = path.open("ab", buffering=0)
+        try:
+            self._file = Place.of(path).appending()
+        except NotPlain:
+            raise
+        except OSError:  # a disk that refuses is reported by the metrics
+            pass
 
     def begin(self, frame: int) -> None:
         """A process begins at this frame, or goes back to it."""

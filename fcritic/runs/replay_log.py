@@ -2,13 +2,14 @@
 
 A ring of a million transitions changes by a few thousand between two checkpoints, so checkpoints share it: each
 names the pieces of the files that it needs and their hashes, and saving appends only what is new. What a killed
-process appended after its last checkpoint is cut off when the run continues. Files whose rows no checkpoint needs
-any more are removed.
+process appended to a file after its last checkpoint is cut off when the run continues. Files that no checkpoint
+needs any more are removed after a save, never when a run continues: an older checkpoint may be needed next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 import errno
 import hashlib
+import math
 import os
 from pathlib import Path
 import re
@@ -16,8 +17,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from fcritic.disk import hash_of, open_plain, read_exactly, sync_folder, write_all
-from fcritic.errors import CheckpointError, cannot_write
+from fcritic.disk import Place, hash_of, read_exactly, require_memory, write_all
+from fcritic.errors import CheckpointError, UsageError, cannot_write
 
 FILES_PER_RING = 8
 """Into how many files a ring's worth of rows is split: what may be removed late is an eighth of it."""
@@ -34,15 +35,41 @@ class Piece(NamedTuple):
     sha256: str
 
 
+class Record(NamedTuple):
+    """Which steps a checkpoint's replay holds, and in which files they are."""
+
+    oldest: int
+    written: int
+    """One more than the number of the newest step."""
+    pieces: list[Piece]
+
+    @staticmethod
+    def of(facts: Mapping[str, Any], capacity: int) -> "Record":
+        """Returns the record in a checkpoint's facts; one that does not fit the replay is a `CheckpointError`."""
+        record = facts.get("replay")
+        if not isinstance(record, dict) or record.keys() != set(Record._fields):
+            raise CheckpointError("the checkpoint does not say where its replay is; take an earlier one")
+        oldest, written = record["oldest"], record["written"]
+        sound = type(oldest) is int and type(written) is int and 0 <= oldest <= written < 2**31
+        if not sound or written - oldest > capacity:
+            raise CheckpointError("the checkpoint's replay does not fit this run's --replay; take an earlier one")
+        return Record(oldest, written, parse_pieces(record["pieces"]))
+
+
 class ReplayLog:
     """The rows of one run; each step is one float32 array of a fixed shape (seeds, envs, width)."""
 
-    def __init__(self, folder: Path, shape: tuple[int, ...], capacity: int):
-        self.folder, self.shape = folder, shape
-        self._bytes_per_step = 4 * int(np.prod(shape))
+    def __init__(self, folder: str | os.PathLike | Place, shape: tuple[int, ...], capacity: int):
+        self._place, self.shape, self.capacity = Place.of(folder), tuple(shape), capacity
+        self._bytes_per_step = 4 * math.prod(shape)
         self._steps_per_file = max(1, -(-capacity // FILES_PER_RING))
         self._pieces: list[Piece] = []
         self._hash: Any = None  # of the newest file, as far as it was written
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are, for messages."""
+        return self._place.path
 
     @property
     def end(self) -> int:
@@ -62,11 +89,11 @@ class ReplayLog:
             raise ValueError(f"rows of shape {rows.shape[1:]} cannot follow rows of shape {self.shape}")
         before = list(self._pieces), None if self._hash is None else self._hash.copy()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._place.make()
             while len(rows):
                 taken = self._append_to_newest(first, rows)
                 first, rows = first + taken, rows[taken:]
-            sync_folder(self.folder)
+            self._place.sync()
         except OSError as error:
             self._pieces, self._hash = before
             raise cannot_write("the replay", self.folder, error) from error
@@ -78,11 +105,11 @@ class ReplayLog:
             newest = Piece(first, 0, "")
             self._pieces.append(newest)
             self._hash = hashlib.sha256()
-            self._path(first).unlink(missing_ok=True)  # left by a killed process
+            self._file(first).remove()  # left by a killed process
         taken = min(len(rows), self._steps_per_file - newest.steps)
         data = memoryview(rows[:taken].reshape(-1).view(np.uint8))
-        with self._path(newest.first).open("ab", buffering=0) as file:
-            if file.tell() < newest.steps * self._bytes_per_step:
+        with self._file(newest.first).appending() as file:
+            if file.seek(0, os.SEEK_END) < newest.steps * self._bytes_per_step:
                 raise OSError(errno.EIO, "rows that were written are gone")
             file.truncate(newest.steps * self._bytes_per_step)  # after an append that failed half-way
             write_all(file, data)
@@ -91,29 +118,39 @@ class ReplayLog:
         self._pieces[-1] = Piece(newest.first, newest.steps + taken, self._hash.hexdigest())
         return taken
 
-    def forget(self, before: int) -> None:
-        """Removes the files all of whose steps have smaller numbers."""
-        self._pieces = self.pieces(before)
-        kept = {self._path(piece.first).name for piece in self._pieces}
-        for path in self.folder.glob("rows-*.f32"):  # of a missing folder: nothing
-            if _NAME.fullmatch(path.name) and path.name not in kept:
-                path.unlink(missing_ok=True)
+    def forget(self, needed: Iterable[Piece]) -> None:
+        """Removes the files of which nothing is among these pieces, those of all checkpoints that are kept."""
+        kept = {self._file(piece.first).name for piece in needed}
+        self._pieces = [piece for piece in self._pieces if self._file(piece.first).name in kept]
+        try:
+            for name in self._place.entries():
+                if _NAME.fullmatch(name) and name not in kept:
+                    (self._place / name).remove()
+        except OSError as error:
+            raise cannot_write("the replay", self.folder, error) from error
 
     def resume(self, pieces: Iterable[Piece]) -> None:
-        """Continues after these pieces; what was appended later is removed."""
+        """Continues after these pieces; what was appended to the newest of their files later is cut off."""
         self._pieces = list(pieces)
         self._hash = None
         try:
             if self._pieces:
                 newest = self._pieces[-1]
-                with self._path(newest.first).open("r+b", buffering=0) as file:
+                with self._file(newest.first).appending() as file:
                     file.truncate(newest.steps * self._bytes_per_step)
+                    file.seek(0)
                     self._hash = hash_of(file)
-            self.forget(before=0)
         except OSError as error:
             raise cannot_write("the replay", self.folder, error) from error
 
     # Reading
+
+    def rows(self, record: Record) -> np.ndarray:
+        """Returns the rows (steps, seeds, envs, width) that a checkpoint needs, all of them."""
+        rows = self.read(record.pieces, record.oldest)
+        if record.oldest + len(rows) != record.written:
+            raise CheckpointError("the checkpoint's replay is not complete; take an earlier one")
+        return rows
 
     def read(self, pieces: Iterable[Piece], oldest: int) -> np.ndarray:
         """The rows (steps, seeds, envs, width) from step `oldest` on; a fault is a `CheckpointError`.
@@ -127,15 +164,18 @@ class ReplayLog:
             for piece in pieces:
                 files.append(self._open(piece))
             steps = sum(piece.steps for piece in pieces)
+            require_memory(steps * self._bytes_per_step, "it")
             rows = np.empty((steps, *self.shape), np.float32)
             place = 0
             for piece, file in zip(pieces, files, strict=True):
                 part = memoryview(rows[place : place + piece.steps].reshape(-1).view(np.uint8))
                 read_exactly(file, part)
                 if hashlib.sha256(part).hexdigest() != piece.sha256:
-                    raise CheckpointError(f"{self._path(piece.first)} does not match its hash")
+                    raise CheckpointError(f"{self._file(piece.first)} does not match its hash")
                 place += piece.steps
-        except OSError as error:
+        except CheckpointError:
+            raise
+        except (OSError, ValueError, UsageError) as error:
             raise CheckpointError(f"the replay in {self.folder} cannot be read: {error}") from error
         finally:
             for file in files:
@@ -143,11 +183,11 @@ class ReplayLog:
         return rows[oldest - pieces[0].first :] if pieces else rows
 
     def _open(self, piece: Piece) -> IO[bytes]:
-        file = open_plain(self._path(piece.first))
+        file = self._file(piece.first).reading()
         size, needed = os.fstat(file.fileno()).st_size, piece.steps * self._bytes_per_step
         if size < needed:
             file.close()
-            raise CheckpointError(f"{self._path(piece.first)} has {size} bytes, {needed} are needed")
+            raise CheckpointError(f"{self._file(piece.first)} has {size} bytes, {needed} are needed")
         return file
 
     def _require_gapless(self, pieces: list[Piece], oldest: int) -> None:
@@ -158,9 +198,11 @@ class ReplayLog:
             expected += piece.steps
         if pieces and not pieces[0].first <= oldest <= expected:
             raise CheckpointError("the checkpoint's replay files do not reach back far enough")
+        if len(pieces) > FILES_PER_RING + 2:  # the ring, a file that it has left in part and one that it has begun
+            raise CheckpointError("the checkpoint's list of replay files is longer than the replay")
 
-    def _path(self, first: int) -> Path:
-        return self.folder / f"rows-{first:012d}.f32"
+    def _file(self, first: int) -> Place:
+        return self._place / f"rows-{first:012d}.f32"
 
 
 def parse_pieces(data: Any) -> list[Piece]:

@@ -1,79 +1,65 @@
-"""Whose code may run: a run that was made elsewhere may name code, but only its user can trust it.
+"""Whose code may run: the list of code that this user has named, in the user's own configuration.
 
-A file of code, or a function of a module, becomes trusted when its user names it as a task: in `fcritic train`,
-`fcritic check` or `fcritic.train_agent`. The list is kept in the user's own configuration, where no run can write.
+A function or an environment's id counts as trusted together with the absolute paths and the contents of all files
+that importing it runs. No run can write there; lines of earlier versions, which had no contents, no longer count.
 """
 
-from collections.abc import Iterator
-import importlib.util
+from collections.abc import Sequence
+import hashlib
 import os
 from pathlib import Path
-import shlex
+from typing import Literal
 
-from fcritic.envs.own import file_of, may_be_factory
-from fcritic.errors import UsageError
+from fcritic.disk import hash_of, open_plain
 
-MOST_BYTES = 2**20
-"""Of the list."""
+MOST_BYTES = 2**24
+"""Of the list, and of a file of code."""
+
+Standing = Literal["trusted", "changed", "unknown"]
 
 
-def trust(task: str) -> None:
-    """The user has named this task: if it is code, it may run from now on, also by way of a run."""
-    file = file_of(task)
-    exists = file.is_file() if file is not None else any(_places(task))
-    if not exists or not may_be_factory(task) or _is_trusted(task):
+def trust(files: Sequence[Path], name: str) -> None:
+    """Notes that the user has named this function or id; does nothing where the code or the list cannot be used."""
+    if not files or not _key(files, name).isprintable() or standing(files, name) == "trusted":
         return
     try:
+        line = f"{_digest(files)} {_key(files, name)}\n"
         _ledger().parent.mkdir(parents=True, exist_ok=True)
         with _ledger().open("a", encoding="utf-8") as ledger:
-            ledger.write(f"{_entry(task)}\n")
+            ledger.write(line)
     except OSError:  # a home that cannot be written: the task has to be named each time
         return
 
 
-def require_trusted(task: str, folder: Path) -> None:
-    """Refuses a task, named by the run in `folder`, whose code is the run's or was never named by its user."""
-    file = file_of(task)
-    places = [file] if file is not None else list(_places(task))
-    if any(place.resolve().is_relative_to(folder.resolve()) for place in places):
-        where = file or task.partition(":")[0]
-        raise UsageError(f"{folder} brings the code of its own task, {where}; move it out if you trust it")
-    if may_be_factory(task) and not _is_trusted(task):
-        raise UsageError(f"{folder} wants to run {task}; if you trust that code: fcritic check {shlex.quote(task)}")
-
-
-def _is_trusted(task: str) -> bool:
+def standing(files: Sequence[Path], name: str) -> Standing:
+    """Whether the user has named this function or id, and its files are still what they were then."""
+    if not files:
+        return "unknown"
     try:
-        with _ledger().open(encoding="utf-8") as ledger:
-            return _entry(task) in ledger.read(MOST_BYTES).splitlines()
+        with _ledger().open(encoding="utf-8", errors="replace") as ledger:
+            lines = [line.partition(" ") for line in ledger.read(MOST_BYTES).splitlines()]
+        digests = {digest for digest, _, key in lines if key == _key(files, name)}
+        if not digests:  # a stranger's choice of files is not even read
+            return "unknown"
+        return "trusted" if _digest(files) in digests else "changed"
     except OSError:
-        return False
+        return "unknown"
 
 
-def _entry(task: str) -> str:
-    """A file with all that is in it, or one function of a module."""
-    file = file_of(task)
-    return task if file is None else str(file.resolve())
+def _key(files: Sequence[Path], name: str) -> str:
+    return f"{files[-1]}:{name}"
+
+
+def _digest(files: Sequence[Path]) -> str:
+    """The SHA-256 of the files' paths and contents."""
+    state = hashlib.sha256()
+    for file in files:
+        with open_plain(Path(os.path.realpath(file)), MOST_BYTES) as content:
+            state.update(f"{file}\0{hash_of(content).hexdigest()}\n".encode())
+    return f"sha256:{state.hexdigest()}"
 
 
 def _ledger() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "fcritic" / "trusted-tasks"
-
-
-def _places(task: str) -> Iterator[Path]:
-    """Where the module that a task names, and the packages around it, would be imported from; imports nothing."""
-    module, colon, _ = task.partition(":")
-    if not colon or not all(part.isidentifier() for part in module.split(".")):
-        return
-    first, *rest = module.split(".")
-    spec = importlib.util.find_spec(first)
-    if spec is None:
-        return
-    if spec.has_location:  # those of built-in modules are no paths
-        yield Path(spec.origin)
-    inside = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    yield from inside
-    for part in rest:
-        yield from (folder / f"{part}.py" for folder in inside)
-        inside = [folder / part for folder in inside]
-        yield from inside
+    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    home = given if given.is_absolute() else Path.home() / ".config"  # one of the working folder is not the user's
+    return home / "fcritic" / "trusted-tasks"

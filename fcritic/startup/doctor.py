@@ -160,7 +160,7 @@ def graphics() -> Finding:
 
 def survives_a_kill() -> Finding:
     """A training that is killed twice and continued, beside one that is not: the same to the last bit?"""
-    from fcritic.reliability import kills
+    from fcritic.startup import kills
 
     start = time.monotonic()
     result = kills.check(2, lambda line: None)

@@ -1,5 +1,6 @@
-"""Is a training still sane? Numbers that are none, values that no sum of rewards could reach, too little room."""
+"""Checks that stop a diverged training (NaN or infinite numbers, exploding values) or refuse a bad checkpoint."""
 
+from collections.abc import Mapping
 from functools import partial
 
 import jax
@@ -10,10 +11,15 @@ import numpy as np
 
 from fcritic.config import TrainConfig
 from fcritic.disk import require_memory
-from fcritic.errors import Diverged
+from fcritic.errors import CheckpointError, Diverged, UsageError
+from fcritic.training.device import TrainState
 from fcritic.training.replay import width_of
-from fcritic.training.train_state import TrainState
 from fcritic.types import EnvSpec, Metrics
+
+BOUND = 1 + 1e-6
+"""The largest action, with room for the rounding of a tanh."""
+
+Arrays = Mapping[str, np.ndarray]
 
 
 def require_room(config: TrainConfig, spec: EnvSpec) -> None:
@@ -24,14 +30,14 @@ def require_room(config: TrainConfig, spec: EnvSpec) -> None:
 
 
 def require_sane_parameters(state: TrainState, config: TrainConfig, frame: int) -> None:
-    """Raises `Diverged` if a seed has a parameter, target or optimiser state that is no number."""
-    sick = np.flatnonzero(~np.asarray(_all_finite((state.agent, state.normalizer))))
+    """Raises `Diverged` if a seed has a parameter, target, optimiser state or metric that is NaN or infinite."""
+    sick = np.flatnonzero(~np.asarray(_all_finite((state.agent, state.normalizer, state.tally))))
     if sick.size:
-        raise diverged(config, sick[0], frame, "a parameter is no number")
+        raise diverged(config, sick[0], frame, "a parameter is NaN or infinite")
 
 
 def require_sane_metrics(means: Metrics, state: TrainState, spec: EnvSpec, config: TrainConfig, frame: int) -> None:
-    """Raises `Diverged` if a mean since the last look is no number, or the values have exploded."""
+    """Raises `Diverged` if a mean since the last look is NaN or infinite, or the values have exploded."""
     for name, values in means.items():
         sick = np.flatnonzero(~np.isfinite(values))
         if sick.size:
@@ -49,12 +55,16 @@ def require_sane_metrics(means: Metrics, state: TrainState, spec: EnvSpec, confi
 def sane_actions(
     actions: Float[Array | np.ndarray, "seeds envs act"], config: TrainConfig, frame: int
 ) -> Float[np.ndarray, "seeds envs act"]:
-    """The actions on the host; raises `Diverged` if a seed has some that are no numbers."""
+    """The actions on the host; raises `Diverged` if some are NaN and `UsageError` if some are beyond the bounds."""
     actions = np.asarray(actions)
-    finite = np.isfinite(actions)
-    if not finite.all():
-        sick = np.flatnonzero(~finite.all(axis=(1, 2)))
-        raise diverged(config, sick[0], frame, "its actions are no numbers")
+    within = np.abs(actions) <= BOUND  # False for NaN
+    if not within.all():
+        sick = int(np.flatnonzero(~within.all(axis=(1, 2)))[0])
+        wrong = actions[sick][~within[sick]][0]
+        if np.isfinite(wrong):
+            kind = type(config.agent).__name__
+            raise UsageError(f"{kind}.act returned the action {wrong:g}; clip its actions to [-1, 1]")
+        raise diverged(config, sick, frame, f"an action is {wrong}")
     return actions
 
 
@@ -82,3 +92,77 @@ def _possible_value(
     """
     largest = vmap(lambda own: jnp.abs(own[..., spec.obs_dim + spec.act_dim]).max())(rows)
     return jnp.maximum(largest, 1.0) / (1 - discount)
+
+
+_FIELDS = ("obs", "act", "reward", "discount", "next_obs")
+_RANGES = {"act": (-BOUND, BOUND), "discount": (0.0, 1.0)}
+
+
+def require_sound(
+    groups: Mapping[str, Arrays],
+    rows: Float[np.ndarray, "steps seeds envs width"],
+    written: int,
+    iteration: int,
+    config: TrainConfig,
+    spec: EnvSpec,
+) -> None:
+    """Raises `CheckpointError` where a checkpoint holds numbers that no training of this config could have saved.
+
+    Names, shapes and types of the first three groups have been verified before.
+    """
+    agent, best, rollout = groups["agent"], groups["best"], groups["rollout"]
+    for name, array in agent.items():
+        counted = "opt_state" in name and (array.dtype.kind == "i" or "/nu" in name)  # updates, means of squares
+        _require(name, array, low=0 if counted else None)
+    _require("normalizer/variance", agent["normalizer/variance"], low=0)
+    _require("normalizer/updates", agent["normalizer/updates"], 0, iteration)
+    _require("tallied", agent["tallied"], low=0)
+    require_finite({name: array for name, array in best.items() if name != "score"})
+    _require("best/score", np.maximum(best["score"], -1.0))  # minus infinity before the first evaluation
+    _require("best/frame", best["frame"], 0, iteration * config.frames_per_iteration)
+    last_actor = getattr(config.agent, "collectors", 1) - 1
+    for name, array in rollout.items():
+        is_actor = name.startswith("memory") and array.dtype.kind == "i"
+        _require(name, array, *((0, last_actor) if is_actor else _RANGES.get(name.removeprefix("pending/"), ())))
+    if written + ("pending/obs" in rollout) != iteration:
+        raise _unsound(f"its replay has {written:,} steps after {iteration:,} iterations")
+    ends = np.cumsum([spec.obs_dim, spec.act_dim, 1, 1]).tolist()
+    for field, part in zip(_FIELDS, np.split(rows, ends, axis=-1), strict=True):
+        _require(f"replay/{field}", part, *_RANGES.get(field, ()))
+    _require_sound_environments(groups["environments"], iteration, config, spec)
+
+
+def _require_sound_environments(arrays: Arrays, iteration: int, config: TrainConfig, spec: EnvSpec) -> None:
+    each = (config.seeds, config.envs)
+    ranges = {"steps": (iteration, iteration), "length": (0, iteration), "faults": (0,), "seeds": (0,)}
+    shapes = {"steps": (), "obs": (*each, spec.obs_dim)}
+    kinds = {"obs": "f", "total_reward": "f", "fresh": "b"}
+    for name in ("steps", "obs", "fresh", "total_reward", "length", "faults", "seeds"):
+        found = arrays.get(name)
+        if found is None or found.shape != shapes.get(name, each) or found.dtype.kind != kinds.get(name, "i"):
+            raise _unsound(f"environments/{name} is missing, or of another type or shape")
+        _require(f"environments/{name}", found, *ranges.get(name, ()))
+    # What else environments remember is their own: it may hold anything.
+    require_finite({name: array for name, array in arrays.items() if name.endswith("physics")})
+
+
+def require_finite(arrays: Arrays) -> None:
+    """Raises `CheckpointError` if an array holds NaN or infinities."""
+    for name, array in arrays.items():
+        _require(name, array)
+
+
+def _require(name: str, array: np.ndarray, low: float | None = None, high: float | None = None) -> None:
+    """Refuses an array with NaN, infinities or numbers out of range; extremes are NaN where a number is."""
+    if array.size == 0 or array.dtype.kind not in "fi":
+        return
+    least, most = array.min(), array.max()
+    if not (np.isfinite(least) and np.isfinite(most)):
+        raise _unsound(f"{name} holds NaN or infinities")
+    if (low is not None and least < low) or (high is not None and most > high):
+        bounds = f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+        raise _unsound(f"{name} holds {least if low is not None and least < low else most:g}, not {bounds}")
+
+
+def _unsound(what: str) -> CheckpointError:
+    return CheckpointError(f"{what}: the file is damaged or foreign; take an earlier checkpoint")

@@ -1,7 +1,6 @@
 """The actors of a run that are to be seen."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
@@ -9,6 +8,7 @@ import numpy as np
 
 from fcritic import ensembles
 from fcritic.config import TrainConfig
+from fcritic.disk import Place
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.training.replay import Normalizer
@@ -28,7 +28,7 @@ class Actor:
 class Cast:
     """All actors of one seed of a checkpoint, and their critics where these belong to them."""
 
-    def __init__(self, config: TrainConfig, checkpoint: Path, seed: int | None, best: bool):
+    def __init__(self, config: TrainConfig, checkpoint: Place, seed: int | None, best: bool):
         self.config, self.best = config, best
         self.seed = config.seed if seed is None else seed
         index = self.seed - config.seed

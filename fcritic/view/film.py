@@ -6,11 +6,13 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fcritic import envs
+from fcritic.disk import Place
 from fcritic.envs import AbstractEnv, GymEnv
 from fcritic.errors import UsageError, cannot_write
 from fcritic.view.cast import Cast
@@ -57,9 +59,12 @@ class Film:
     With MuJoCo a second of film is a second of the simulation; other tasks give one picture for each action.
     """
 
-    def __init__(self, out: Path, width: int, height: int, fps: int, can_draw: bool):
+    def __init__(self, out: Path | Place, width: int, height: int, fps: int, can_draw: bool):
         self._size, self._fps, self._can_draw = (width, height), fps, can_draw
-        self._out, self._part = out, out.with_name(f".{out.stem}.tmp-{os.getpid()}.mp4")
+        self._out = Place.of(out)
+        # The encoder opens its file by name, so it gets a folder in which nobody else has put anything.
+        self._folder = tempfile.TemporaryDirectory(prefix="fcritic-film-")
+        self._part = Path(self._folder.name) / "film.mp4"
         self._encoder: subprocess.Popen | None = None
         self._renderer: Any = None
         self._started: float | None = None
@@ -126,7 +131,7 @@ class Film:
         command = [find_encoder(), "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
         command += ["-s", f"{width}x{height}", "-r", str(self._fps), "-i", "-", "-an", "-pix_fmt", "yuv420p"]
         even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # its pixels come in pairs
-        command += ["-vf", even, "-movflags", "+faststart", f"file:{self._part.absolute()}"]
+        command += ["-vf", even, "-movflags", "+faststart", f"file:{self._part}"]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def _failure(self) -> UsageError:
@@ -142,10 +147,11 @@ class Film:
             self._encoder.stdin = None
             if self._encoder.wait():
                 raise self._failure()
-            os.replace(self._part, self._out)
-            return self._out.stat().st_size
+            film = self._part.read_bytes()
+            self._out.replace(film)
+            return len(film)
         except OSError as error:
-            raise cannot_write("the film", self._out, error) from error
+            raise cannot_write("the film", self._out.path, error) from error
 
     def close(self) -> None:
         """Ends what is open; a film that was not finished is taken away."""
@@ -154,7 +160,7 @@ class Film:
         if self._encoder is not None and self._encoder.poll() is None:
             self._encoder.kill()
             self._encoder.communicate()
-        self._part.unlink(missing_ok=True)
+        self._folder.cleanup()
 
 
 def shoot(cast: Cast, actor: int, episode_seed: int, film: Film) -> dict[str, Any]:

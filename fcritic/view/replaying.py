@@ -5,7 +5,7 @@ from typing import Any
 
 from fcritic import envs
 from fcritic.agents.sac import SAC
-from fcritic.disk import replace_file
+from fcritic.disk import Place
 from fcritic.errors import cannot_write
 from fcritic.view.cast import Cast
 from fcritic.view.episode import LIMIT, Episode, record
@@ -17,16 +17,16 @@ MOST_ACTORS = 10
 """Actors that a page shows where none are named."""
 
 
-def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path) -> dict[str, Any]:
+def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path | Place) -> dict[str, Any]:
     """Plays one episode of each actor, all from the same start, writes the page and tells what is in it."""
     scene, episodes = play_all(cast, actors, episode_seed)
     values = [cast.values(index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
     data = page_data(cast, actors, episode_seed, scene, episodes, values)
     text = page(f"{cast.config.task}: {cast.config.recipe}", data).encode()
     try:
-        replace_file(out, text)
+        Place.of(out).replace(text)
     except OSError as error:
-        raise cannot_write("the page", out, error) from error
+        raise cannot_write("the page", str(out), error) from error
     outcome = {name: data[name] for name in data if name not in ("scene", "episodes")}
     gamma = cast.config.agent.discount
     told = [

@@ -1,12 +1,11 @@
 """One run that is watched: its curves, where it stands, whether it is well. Read from its files alone."""
 
 import hashlib
-from pathlib import Path
 import time
 from typing import Any
 
-from fcritic.disk import read_json
-from fcritic.runs.layout import CONFIG, JOURNAL, METRICS
+from fcritic.disk import Place
+from fcritic.runs import CONFIG, JOURNAL, METRICS
 from fcritic.view.watch import rows
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
 from fcritic.view.watch.history import History
@@ -19,13 +18,13 @@ SILENT = 600.0
 class WatchedRun:
     """A run directory, and what was read of it so far."""
 
-    def __init__(self, path: Path, name: str):
-        self.path, self.name = path, name
+    def __init__(self, place: Place, name: str):
+        self.place, self.name = place, name
         self.id = hashlib.sha256(name.encode()).hexdigest()[:12]
         self.running, self.revision = False, 0
-        self.curves = Curves(Tail(path / METRICS))
+        self.curves = Curves(Tail(place / METRICS))
         self.history, self._place = History(), Cursor()
-        self._journal = Tail(path / JOURNAL)
+        self._journal = Tail(place / JOURNAL)
         self._config: dict[str, Any] = {}
         self._config_changed = -1.0
 
@@ -46,10 +45,11 @@ class WatchedRun:
 
     def _look_at_config(self) -> None:
         try:
-            changed = (self.path / CONFIG).stat(follow_symlinks=False).st_mtime
+            status = (self.place / CONFIG).status()
+            changed = status.st_mtime if status else -1.0
             if changed != self._config_changed:
                 self._config_changed = changed
-                content = read_json(self.path / CONFIG)
+                content = (self.place / CONFIG).read_json()
                 self._config = content if isinstance(content, dict) else {}
         except (OSError, ValueError):
             self._config = {}
@@ -107,6 +107,8 @@ class WatchedRun:
         }
         notes = [self.history.failure] if self.history.failure else []
         notes += [f"{words}: {counts[name]}" for name, words in counted.items() if counts[name]]
+        if curves.tail.too_large:
+            notes.append("its metrics are larger than those of any run and are not read")
         changed = curves.tail.changed
         if self.running and changed and time.time() - changed > SILENT:
             notes.append("silent: it holds its lock but writes no rows")

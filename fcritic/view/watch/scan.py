@@ -5,7 +5,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from fcritic.runs.layout import CONFIG, LOCK, METRICS, VERSIONS
+from fcritic.disk import Place
+from fcritic.runs import CONFIG, LOCK, METRICS, VERSIONS
 
 MOST_RUNS = 2000
 MOST_FOLDERS = 20_000
@@ -13,43 +14,38 @@ DEPTH = 8
 """Folders below folders in which runs are looked for."""
 
 
-def runs(root: Path) -> dict[str, Path]:
+def runs(root: Path) -> dict[str, Place]:
     """Name and path of every run below a folder, or of the folder itself if it is one; at most `MOST_RUNS`.
 
     A name is the path from the root. A run's own folders are not searched.
     """
-    found: dict[str, Path] = {}
-    todo, looked = [(root, 0)], 0
+    found: dict[str, Place] = {}
+    todo, looked = [Place(root)], 0
     while todo and looked < MOST_FOLDERS and len(found) < MOST_RUNS:
-        folder, depth = todo.pop()
+        folder = todo.pop()
         looked += 1
         names, folders = _content(folder)
         if CONFIG in names and names & {METRICS, LOCK, VERSIONS}:
-            found[_name(folder, root)] = folder
-        elif depth < DEPTH:
-            todo += [(folder / name, depth + 1) for name in sorted(folders, reverse=True)]
+            found[_name(folder)] = folder
+        elif len(folder.parts) < DEPTH:
+            todo += [folder / name for name in reversed(folders)]
     return found
 
 
-def _content(folder: Path) -> tuple[set[str], list[str]]:
+def _content(folder: Place) -> tuple[set[str], list[str]]:
     """The plain files and the folders in a folder; links are neither."""
-    files, folders = set(), []
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    files.add(entry.name)
-                elif entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                    folders.append(entry.name)
+        entries = folder.entries()
     except OSError:  # gone, or not ours to read
-        pass
-    return files, folders
+        return set(), []
+    files = {name for name, entry in entries.items() if entry.is_file(follow_symlinks=False)}
+    folders = [name for name, entry in entries.items() if entry.is_dir(follow_symlinks=False)]
+    return files, [name for name in folders if not name.startswith(".")]
 
 
-def _name(folder: Path, root: Path) -> str:
+def _name(folder: Place) -> str:
     """Text whatever the bytes are: a name need not be UTF-8."""
-    relative = folder.relative_to(root)
-    shown = folder.resolve().name if relative == Path(".") else str(relative)
+    shown = os.path.join(*folder.parts) if folder.parts else folder.root.resolve().name
     return os.fsencode(shown).decode("utf-8", "replace")
 
 
@@ -62,13 +58,14 @@ class Locks:
         except OSError:  # not Linux
             self._held = None
 
-    def holds(self, folder: Path) -> bool:
+    def holds(self, folder: Place) -> bool:
         """Whether a process trains in this run."""
-        path = folder / LOCK
+        lock = folder / LOCK
         try:
             if self._held is not None:
-                return os.stat(path, follow_symlinks=False).st_ino in self._held
-            return _cannot_be_locked(path)
+                status = lock.status()
+                return status is not None and status.st_ino in self._held
+            return _cannot_be_locked(lock)
         except OSError:
             return False
 
@@ -84,12 +81,10 @@ def _inodes(listing: str) -> Iterator[int]:
             yield int(words[words.index("WRITE") + 2].rpartition(":")[2])
 
 
-def _cannot_be_locked(path: Path) -> bool:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)  # gives the lock back
+def _cannot_be_locked(lock: str | os.PathLike | Place) -> bool:
+    with Place.of(lock).reading() as file:  # to close it gives the lock back
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False

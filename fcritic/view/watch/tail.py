@@ -5,10 +5,10 @@ whatever it is, a look takes one block of memory.
 """
 
 import os
-from pathlib import Path
 import stat
 
-from fcritic.disk import NotPlain, open_plain
+from fcritic.disk import Place
+from fcritic.runs import METRICS_LIMIT
 
 BLOCK = 2**20
 """Bytes that are read at a time."""
@@ -37,20 +37,23 @@ class Cursor:
 class Tail:
     """A file that several readers follow, each with a cursor of its own."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: str | os.PathLike | Place):
+        self._place = Place.of(path)
         self.size, self.changed = 0, 0.0
         self.bytes_read = 0
+        self.too_large = False
+        """More than any run writes: it is not read at all."""
         self._identity: tuple[int, int] | None = None
         self._reached, self._mark = 0, b""
 
     def look(self) -> bool:
         """Looks at the file without reading it; true if it was cut or replaced and has to be read anew."""
         try:
-            status = os.stat(self.path, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotPlain(self.path)
+            status = self._place.status()
         except OSError:
+            status = None
+        self.too_large = status is not None and status.st_size > METRICS_LIMIT
+        if status is None or not stat.S_ISREG(status.st_mode) or self.too_large:
             gone, self._identity, self.size = self._identity is not None, None, 0
             self._reached, self._mark = 0, b""
             return gone
@@ -96,7 +99,7 @@ class Tail:
 
     def _read(self, offset: int, most: int) -> bytes:
         try:
-            with open_plain(self.path) as file:
+            with self._place.reading() as file:
                 file.seek(offset)
                 data = file.read(most)
         except OSError:  # gone, or no plain file

@@ -42,11 +42,11 @@ class Watcher:
             run.revision = self._revision
 
     def _scan(self) -> None:
-        found = {run.id: run for run in (WatchedRun(path, name) for name, path in runs(self.root).items())}
+        found = {run.id: run for run in (WatchedRun(place, name) for name, place in runs(self.root).items())}
         self.runs = {name: self.runs.get(name, run) for name, run in found.items()}
         locks = Locks()
         for run in self.runs.values():
-            running = locks.holds(run.path)
+            running = locks.holds(run.place)
             if running != run.running:
                 run.running, run.revision = running, self._revision + 1
         self._revision += 1

@@ -1,0 +1,1 @@
+"""Processes that train when asked: a recipe of ours, and the peers beside it."""

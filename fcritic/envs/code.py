@@ -1,0 +1,171 @@
+"""Python code that a task names: where it lies, found out without running any of it, and how it is run."""
+
+import functools
+import importlib
+from importlib.machinery import ModuleSpec
+import importlib.util
+import os
+from pathlib import Path
+import pkgutil
+import sys
+import sysconfig
+import traceback
+from types import ModuleType
+from typing import NamedTuple
+import zlib
+
+from fcritic.errors import UsageError
+
+OF_FILE = "fcritic_task_"
+"""Begins the names of modules that were files of code."""
+
+
+class Code(NamedTuple):
+    """A function or an environment's id in Python code."""
+
+    name: str
+    files: tuple[Path, ...]
+    """What importing it would run, packages first; empty where that is no file."""
+    flaw: str = ""
+    """Why it cannot be a task, for the user."""
+
+
+def require_name(task: str) -> None:
+    """Refuses what cannot be a name anywhere."""
+    if "\0" in task or any("\ud800" <= sign <= "\udfff" for sign in task):
+        raise UsageError(f"unknown task {task!r:.200}; a name is text without NUL")
+
+
+def code_in_file(path: str, name: str) -> Code:
+    """A function in a file."""
+    file = Path(os.path.realpath(path))  # the path of a loop of links, where `Path.resolve` raises
+    if not os.path.isfile(file):
+        return Code(name, (), _no_file(file))
+    return Code(name, (file,))
+
+
+def code_in_module(module: str, name: str) -> Code:
+    """What a module holds or registers."""
+    first = module.partition(".")[0]
+    if module == "__main__":
+        return Code(name, (), "__main__ is the program itself; in Python, give the function as task=")
+    if module in sys.modules and getattr(sys.modules[module], "__spec__", None) is None:
+        return Code(name, ())  # made by this program, without a file
+    if not all(part.isidentifier() for part in module.split(".")):
+        return Code(name, (), f"{module!r:.60} is not a module that can be imported")
+    try:
+        specs = _specs(module)
+    except (ImportError, ValueError, AttributeError, OSError) as error:  # of finders that others have put in
+        return Code(name, (), f"the module {module} cannot be looked for: {told(error)}")
+    if specs is None:
+        return Code(name, (), _no_module(module))
+    if _is_pythons_own(specs[0]):
+        return Code(name, (), f"{first} is a part of Python, not an environment")
+    return Code(name, tuple(Path(os.path.abspath(spec.origin)) for spec in specs if spec.has_location))
+
+
+def import_module(name: str) -> ModuleType:
+    """The module of this name, from Python's path or else from the working folder."""
+    if flaw := code_in_module(name, "").flaw:
+        raise UsageError(flaw)
+    _reach_working_folder(name.partition(".")[0])
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise UsageError(f"importing {name} failed: {told(error)}") from error
+
+
+def run_file(path: str) -> ModuleType:
+    """The module of a file, run once until it changes; it may import others that lie beside it."""
+    file = Path(os.path.realpath(path))
+    if not os.path.isfile(file):
+        raise UsageError(_no_file(file))
+    return _run_file(file, file.stat().st_mtime_ns)
+
+
+@functools.cache
+def _run_file(path: Path, changed: int) -> ModuleType:
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    name = f"{OF_FILE}{path.stem}_{zlib.crc32(bytes(path)):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UsageError(f"{path} failed: {told(error)}") from error
+    return module
+
+
+def told(error: BaseException) -> str:
+    """An error and the line of code where it arose."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({Path(last[0].filename).name}, line {last[0].lineno})" if last else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300}{where}"
+
+
+def _specs(module: str) -> list[ModuleSpec] | None:
+    """What would be imported for a module: the packages around it and itself; None where one is not there."""
+    first, *rest = module.split(".")
+    specs, full = [_first_spec(first)], first
+    for part in rest:
+        if specs[-1] is None:
+            return None
+        full = f"{full}.{part}"
+        loaded = getattr(sys.modules.get(full), "__spec__", None)
+        specs.append(loaded or _spec_in(list(specs[-1].submodule_search_locations or ()), full))
+    return None if specs[-1] is None else specs
+
+
+def _first_spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name) or _spec_in([os.getcwd()], name)
+    except ValueError:  # a module that a program has made itself
+        return None
+
+
+def _spec_in(folders: list[str], name: str) -> ModuleSpec | None:
+    """A module in one of these folders. Python's own search would import the package around it."""
+    portions = []
+    for folder in folders:
+        importer = pkgutil.get_importer(folder)
+        spec = None if importer is None else importer.find_spec(name)
+        if spec is None:
+            continue
+        if spec.loader is not None:
+            return spec
+        portions += spec.submodule_search_locations or ()
+    if not portions:
+        return None
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = portions
+    return spec
+
+
+def _reach_working_folder(first: str) -> None:
+    """Puts the working folder last on Python's path where it alone has a module."""
+    if first not in sys.modules and importlib.util.find_spec(first) is None and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def _is_pythons_own(spec: ModuleSpec) -> bool:
+    if spec.origin in ("built-in", "frozen"):
+        return True
+    if not spec.has_location:
+        return False
+    file = Path(os.path.realpath(spec.origin))
+    homes = {os.path.realpath(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib")}
+    installed = {"site-packages", "dist-packages"} & set(file.parts)  # they may lie inside
+    return not installed and any(file.is_relative_to(home) for home in homes)
+
+
+def _no_file(file: Path) -> str:
+    return f"there is no file {file}; name it as path/to/file.py:factory, from the folder you are in"
+
+
+def _no_module(module: str) -> str:
+    return (
+        f"there is no module {module}; install it, set PYTHONPATH to its folder, "
+        "or name the file: path/to/file.py:factory"
+    )
