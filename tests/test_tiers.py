@@ -12,9 +12,13 @@ TESTS = Path(__file__).parent
 
 
 def test_every_name_in_the_table_is_a_test():
-    for file, _, test in (name.partition("::") for names in MARKED.values() for name in names):
-        text = (TESTS / file).read_text(encoding="utf-8")
-        assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), f"{file}::{test}"
+    gone = []
+    for name in (name for names in MARKED.values() for name in names):
+        file, _, test = name.partition("::")
+        text = (TESTS / file).read_text(encoding="utf-8") if (TESTS / file).exists() else ""
+        if not re.search(rf"^def {test or 'test_'}", text, re.MULTILINE):
+            gone.append(name)
+    assert gone == []
 
 
 @pytest.mark.slow
