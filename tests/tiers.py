@@ -41,7 +41,7 @@ MARKED = {
         "test_envs_dmc.py::test_a_renderer_that_does_not_load_is_named",
         "test_envs_dmc.py::test_import_is_lazy_quiet_and_without_gl",
         "test_envs_dmc.py::test_restore_is_exact_on_every_task",
-        "test_envs_gym_state.py::test_known_environments_continue_exactly_across_the_end_of_an_episode",  # glfw's probe
+        "test_envs_gym_state.py::test_known_environments_continue_exactly_across_the_end_of_an_episode",
         "test_envs_frames.py::test_no_task_of_the_suite_does_more_in_a_frame_than_is_done_here",
         "test_examples.py",
         "test_exploration_critics.py::test_a_move_changes_values_at_its_policies_as_asked",
