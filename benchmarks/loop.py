@@ -65,7 +65,7 @@ def measure(options: Options, say=lambda line: None) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         RunDirectory.create_or_open(f"{folder}/run", config.to_json(), "bench", frozenset()) as run,
     ):
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         starts = {"seconds_of_imports": round(imported, 2)} | _first_update(training, imported)
         say(f"first update {starts['seconds_to_first_update']:.1f} s after the start of the process")
         training.advance(20)
@@ -89,12 +89,12 @@ def _first_update(training: Training, imported: float) -> dict[str, float]:
     """The parts of the time to the first update, and within the warm-up that in the environments and until the
     programs are there; `seconds_to_` both of these count from the start of the process."""
     built, ready = seconds_since_start(), []
-    training.ahead.tell_when_ready(lambda: ready.append(seconds_since_start()))
+    training.device.when_compiled(lambda: ready.append(seconds_since_start()))
     with _timed_environments(training) as inside:
         training.advance(training.config.warmup_iterations)
     warm = seconds_since_start()
     training.advance(1)
-    jax.block_until_ready(training.flat.leaves)
+    training.device.wait()
     seconds = {
         "seconds_to_build": built - imported,
         "seconds_of_warmup": warm - built,
@@ -123,16 +123,16 @@ def _timed_environments(training: Training) -> Iterator[list[float]]:
 
 def _round(training: Training, iterations: int) -> dict[str, float]:
     """Seconds per iteration of the loop, of its updates alone, and of the environments in it."""
-    jax.block_until_ready(training.flat.leaves)
+    training.device.wait()
     with _timed_environments(training) as inside:
         start = time.perf_counter()
         training.advance(iterations)
-        jax.block_until_ready(training.flat.leaves)
+        training.device.wait()
         whole = time.perf_counter() - start
     start = time.perf_counter()
     for _ in range(iterations):
-        training.flat = training.learning.learn(training.flat, training.pending, training.progress.iteration)
-    jax.block_until_ready(training.flat.leaves)
+        training.device.learn(training.pending, training.progress.iteration)
+    training.device.wait()
     alone = time.perf_counter() - start
     return {"loop": whole / iterations, "update": alone / iterations, "environments": sum(inside) / iterations}
 

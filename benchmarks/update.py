@@ -22,10 +22,9 @@ from fcritic.errors import require_at_least
 from fcritic.networks.precision import Precision, on_gpu
 from fcritic.startup.backend import prepare
 from fcritic.training.cost import flops_per_iteration
-from fcritic.training.learning import Learning
+from fcritic.training.device import Device, Learning, TrainState
 from fcritic.training.replay import empty, pack
 from fcritic.training.saving import learning_of
-from fcritic.training.train_state import TrainState
 from fcritic.types import EnvSpec, Transition
 
 UNIT = "sac"
@@ -76,8 +75,8 @@ class Turns:
         agent = dataclasses.replace(find_recipe(recipe), precision=options.precision)
         self.config = TrainConfig(agent, recipe=recipe, task=options.task, envs=options.envs, seeds=seeds)
         self.agent: AbstractAgent = agent
-        self._learning = learning_of(self.config, spec)
-        self._flat = self._learning.flat(_repeated(single, self._learning, seeds))
+        learning = learning_of(self.config, spec)
+        self._device = Device(learning, _repeated(single, learning, seeds))
         self.agent_bytes = seeds * sum(leaf.nbytes for leaf in jax.tree.leaves(single.agent))
         draw = np.random.default_rng(0).normal
         rows = lambda *rest: draw(size=(seeds, options.envs, *rest)).astype(np.float32)
@@ -91,8 +90,8 @@ class Turns:
     def trace(self) -> float:
         """Seconds to make the programs of the iterations, which differ where the actor is not updated in each."""
         start = time.perf_counter()
-        iterations = range(self.agent.actor_delay)
-        self._lowered = [self._learning.lowered(self._flat, number) for number in iterations]
+        due = [self.agent.actor_due(number) for number in range(self.agent.actor_delay)]
+        self._lowered = [self._device.lowered(cycles) for cycles in due]
         return time.perf_counter() - start
 
     def compile(self) -> float:
@@ -114,13 +113,13 @@ class Turns:
         """
         numbers = np.arange(self._count, self._count + iterations, dtype=np.uint32)
         row, *places = jax.block_until_ready(jax.device_put([pack(self._step), *numbers]))
-        leaves = self._flat.leaves
+        leaves = self._device.leaves
         start = time.perf_counter()
         for place in places:
             leaves = self._programs[self._count % len(self._programs)](leaves, row, place)
             self._count += 1
         jax.block_until_ready(leaves)
-        self._flat = dataclasses.replace(self._flat, leaves=leaves)
+        self._device.leaves = leaves
         return 1000 * (time.perf_counter() - start) / iterations
 
 

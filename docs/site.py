@@ -10,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("results", "examples", "benchmarks")
+FOLDERS = ("studies", "examples", "benchmarks")
 """Folders beside `docs/` that are part of the site."""
 KEPT = {".png", ".svg", ".csv", ".json", ".html", ".py", ".xml"}
 """Their files that pages may link to, besides pages."""

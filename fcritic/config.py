@@ -25,7 +25,7 @@ WIDEST, DEEPEST = 2**14, 64
 MOST = {
     "members": 256,
     "critics": 256,
-    "rollout_actors": 256,
+    "actors": 256,
     "depth": DEEPEST,
     "heads": 256,
     "probes": WIDEST,
@@ -61,11 +61,47 @@ MOST_LETTERS = 4000
 INERT = object()
 """In `RETIRED`: any value will do, since another retired option decided whether it meant anything."""
 
-RETIRED: dict[str, dict[str, Any]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "TD3": {}, "TrainConfig": {}}
+RETIRED: dict[str, dict[str, Any]] = {
+    "FAC": {
+        "encoder_learning_rate": None,
+        "adam_epsilon": 1e-8,
+        "actor_states": "current",
+        "targets": "own",
+        "neighbours": "none",
+        "neighbour_scale": INERT,
+        "neighbour_rate": INERT,
+        "action_noise": 0.0,
+        "mask_probability": 1.0,
+    },
+    "EncoderConfig": {
+        "places": "learned",
+        "pooling": "summary",
+        "activation": "relu",
+        "norm_first": True,
+        "probe_init": "normal",
+    },
+    "SAC": {"adam_epsilon": 1e-8},
+    "TD3": {"adam_epsilon": 1e-8},
+    "TrainConfig": {},
+}
 """Options that are gone, by the class that had them, with the value at which an old run is still the same run."""
 
-MOVED: dict[str, dict[str, str]] = {"FAC": {}, "EncoderConfig": {}, "SAC": {}, "TD3": {}, "TrainConfig": {}}
+MOVED: dict[str, dict[str, str]] = {
+    "FAC": {
+        "exploration_noise": "explore.noise",
+        "exploration_memory": "explore.memory",
+        "rollout_actors": "explore.actors",
+        "per_step_actor": "explore.per_step",
+    },
+    "EncoderConfig": {},
+    "SAC": {},
+    "TD3": {},
+    "TrainConfig": {},
+}
 """Options that have another name or group now, by the class that had them: ``noise`` to ``explore.noise``."""
+
+RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("permuted",)}}
+"""Values that are gone of options that stay, by the class that has them."""
 
 NOTEBOOK = "672c61a"
 """The last commit of version 0.1.0 that has every retired option, its lab notebook."""
@@ -275,11 +311,17 @@ def _as_of_today(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any
         harmless = list(harmless) if isinstance(harmless, tuple) else harmless
         alike = value == harmless and isinstance(value, bool) == isinstance(harmless, bool)  # 1 is 1.0, not True
         if INERT not in (value, harmless) and not alike:
-            raise UsageError(
-                f"config.json: the option {prefix}{name}, here {value!r:.60}, is retired; "
-                f"version 0.1.0 has it, at its lab-notebook commit {NOTEBOOK}"
-            )
+            raise _retired(f"the option {prefix}{name}, here {value!r:.60},")
+    for name, gone in RETIRED_VALUES.get(kind.__name__, {}).items():
+        if fields.get(name) in gone:
+            raise _retired(f"the value {fields[name]!r:.60} of {prefix}{name}")
     return fields
+
+
+def _retired(what: str) -> UsageError:
+    return UsageError(
+        f"config.json: {what} is retired; version 0.1.0 has it, at its lab-notebook commit {NOTEBOOK}"
+    )
 
 
 def fits(value: Any, hint: Any) -> bool:

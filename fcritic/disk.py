@@ -184,7 +184,7 @@ class Place:
 
     def replace(self, data: bytes) -> None:
         """Puts a file in the place of another at once, so that a kill leaves the old content or the new."""
-        self._require_plain()
+        self.require_plain()
         temporary = self.parent / f"{self.name}.tmp-{os.getpid()}"
         temporary.remove()  # of a dead process that had our number
         try:
@@ -241,7 +241,7 @@ class Place:
 
     def _open(self, flags: int) -> int:
         """A descriptor of the plain file. Looked at before, since to open a device may do something, and after."""
-        self._require_plain()
+        self.require_plain()
         with self._around() as folder:
             try:
                 handle = os.open(self.parts[-1], flags | _PLAIN, 0o666, dir_fd=folder)
@@ -255,7 +255,8 @@ class Place:
             raise NotPlain(self.path, "is not a plain file")
         return handle
 
-    def _require_plain(self) -> None:
+    def require_plain(self) -> None:
+        """Refuses what is there, if it is not a plain file."""
         status = self.status()
         if status is not None and not stat.S_ISREG(status.st_mode):
             link = stat.S_ISLNK(status.st_mode)

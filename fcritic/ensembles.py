@@ -41,5 +41,5 @@ def size(tree: Tree) -> int:
 
 
 def polyak(slow: Tree, fast: Tree, rate: float) -> Tree:
-    """slow <- (1 - tau) slow + tau fast, leaf by leaf (line 16 of `alg-nn`, with rho = 1 - tau)."""
+    """slow <- (1 - tau) slow + tau fast, leaf by leaf (line 16 of Algorithm 5, with rho = 1 - tau)."""
     return jax.tree.map(lambda s, f: s + rate * (f - s), slow, fast)

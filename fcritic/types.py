@@ -38,10 +38,6 @@ class Transition(NamedTuple):
     reward: "Shaped[Array | np.ndarray, '*axes']"
     discount: "Shaped[Array | np.ndarray, '*axes']"
     next_obs: "Shaped[Array | np.ndarray, '*axes obs']"
-    number: "Shaped[Array, '*axes'] | None" = None
-    """Which transition of its run it is, counted from 0; told by the replay where an agent asks for it."""
-    next_act: "Shaped[Array, '*axes act'] | None" = None
-    """What an agent's policies do at ``next_obs``, where it was computed for several batches at once."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,7 @@ def config(tiny) -> TrainConfig:
 @contextmanager
 def training_of(config, path):
     with RunDirectory.create_or_open(path, config.to_json(), "test") as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         try:
             yield training
         finally:

@@ -12,14 +12,12 @@ from test_train import stop_after
 from fcritic.agents.recipes import find_recipe
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
-from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import JSONLog, read_rows
 from fcritic.results import read as results
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
-from fcritic.runs.replay_log import parse_pieces
-from fcritic.runs.snapshot import replay_log_of
+from fcritic.runs.replay_log import Record, ReplayLog
 from fcritic.training.behaviour import cells, diversity, saturation
 from fcritic.training.loop import train
 from fcritic.types import EnvSpec
@@ -55,9 +53,9 @@ def test_cells_of_one_hot_states_never_coincide():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Two seeds of a plain ensemble with priors and masks in a river of three states, whose end pays 1."""
+    """Two seeds of a plain ensemble with priors in a river of three states, whose end pays 1."""
     small = {"members": 3, "batch_size": 8, "actor_hidden": (8,), "joint_hidden": (8,), "critic_steps": 1}
-    options = {"functional": False, "prior_scale": 1.0, "mask_probability": 0.5}
+    options = {"functional": False, "prior_scale": 1.0}
     config = TrainConfig(
         dataclasses.replace(find_recipe("fac-small"), **small, **options),
         recipe="fac-small",
@@ -85,7 +83,7 @@ def test_a_training_tells_what_its_agents_do(trained):
     assert rows[0]["diversity"] < rows[-1]["diversity"]  # actors begin near zero, all alike
 
 
-def test_a_run_with_priors_and_masks_continues_exactly(trained, tmp_path):
+def test_a_run_with_priors_continues_exactly(trained, tmp_path):
     """Bit for bit, with what is told of behaviour and first rewards."""
     whole, config = trained
     stop_after(71, config, tmp_path / "parts")
@@ -99,9 +97,9 @@ def test_the_first_reward_is_told_once_at_the_frame_of_the_replay(trained):
     run, config = trained
     told = {row["seed"]: row for row in read_rows(run.metrics_path) if row["kind"] == "first_reward"}
     found = results.behaviour(run)
-    log = replay_log_of(run, config, task_spec(config.task))
-    record = (run.latest_checkpoint() / "manifest.json").read_json()["facts"]["replay"]
-    rewards = log.read(parse_pieces(record["pieces"]), 0)[..., 0, 3 + 1]  # (steps, seeds)
+    facts = (run.latest_checkpoint() / "manifest.json").read_json()["facts"]
+    log = ReplayLog(run.replay, facts["row"], config.replay)
+    rewards = log.rows(Record.of(facts, config.replay))[..., 0, 3 + 1]  # (steps, seeds)
     for index, seed in enumerate(config.seed_numbers):
         hits = np.flatnonzero(rewards[:, index] > 0.5)
         if hits.size:

@@ -13,7 +13,9 @@ import time
 import jax
 import pytest
 
+from fcritic.cli import commands
 from fcritic.cli.dispatch import run
+from fcritic.config import TrainConfig
 from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
@@ -97,6 +99,39 @@ def test_a_run_leaves_what_the_contract_names(trained):
     assert {path.name for path in (trained / "tensorboard").iterdir()} == {"seed-5", "seed-6"}
 
 
+def test_without_options_a_cpu_gets_a_job_of_minutes(monkeypatch):
+    """As `make train`: the recipe, the task and the frames; what is said are the resolved values."""
+    calls = []
+    monkeypatch.setattr("fcritic.training.loop.train", lambda *args: calls.append(args))
+    monkeypatch.setattr("fcritic.results.read.summary", lambda _: {"recipe": "", "task": ""})
+    monkeypatch.setattr("fcritic.results.read.summary_text", lambda _: "")
+    for args in ([], ["--task", "Pendulum-v1"], ["--recipe=sac", "--steps", "7"]):
+        assert run(["train", *args, "--json"]) == 0
+    names = ("recipe", "task", "action_repeat", "steps", "warmup", "eval_every")
+    found = [tuple(config.to_json()[name] for name in names) for config, *_ in calls]
+    assert found[0] == ("fac-small", "cartpole-swingup", 4, 56_000, 2_000, 8_000)
+    assert found[1] == ("fac-small", "Pendulum-v1", 1, 56_000, 2_000, 8_000)
+    assert found[2] == ("sac", "cartpole-swingup", 4, 7, 2_000, 8_000)
+    assert calls[0][1] == "runs/fac-small-cartpole-swingup-0"
+    chosen = "--recipe fac-small --action-repeat 4 --steps 56000 --warmup 2000 --eval-every 8000"
+    said = [args[-1] for args in calls]
+    assert said[0] == f"by default on a CPU: {chosen}"
+    assert said[2] == "by default on a CPU: --action-repeat 4 --warmup 2000 --eval-every 8000"
+
+
+def test_what_the_device_has_chosen_is_said_and_recorded(trained, tmp_path, capsys):
+    out = tmp_path / "run"
+    args = [word for word in train_command(out) if word not in ("--recipe", "fac-small")]
+    assert run(args) == 0
+    assert "by default on a CPU: --recipe fac-small --action-repeat 1\n" in capsys.readouterr().err
+    assert (out / "config.json").read_bytes() == (trained / "config.json").read_bytes()
+
+
+def test_on_a_gpu_the_defaults_are_the_papers(monkeypatch):
+    monkeypatch.setattr("fcritic.cli.commands.on_gpu", lambda: True)
+    assert commands._default_config([]) == TrainConfig.of("fac")
+
+
 def test_the_journal_tells_when_it_began_and_ended(trained):
     lines = [json.loads(line) for line in (trained / "journal.jsonl").read_text().splitlines()]
     assert [line.get("event") for line in lines if "event" in line] == ["begin", "end"]
@@ -142,11 +177,10 @@ def test_described_parameters_are_those_of_a_real_agent(trained, capsys):
     sizes = {name: array.size // 2 for name, array in groups["agent"].items()}  # of one seed
     size = lambda part: sum(size for name, size in sizes.items() if name.startswith(f"agent/{part}"))
     counts = printed(capsys, "describe", *CONTRACT, *SMALL)["parameters"]
-    assert counts["all_actors"] == size("actors/params/") == 2 * counts["one_actor"] > 0
-    assert counts["all_critics"] == size("critics/params/") and counts["all_targets"] == size("targets/")
-    assert counts["one_actor_encoder"] == size("critics/params/encoder/")  # shared in this recipe
-    assert 2 * counts["one_state_action_encoder"] == size("critics/params/head/state_action/")
-    assert 2 * counts["one_joint_encoder"] == size("critics/params/head/joint/")
+    parts = {"actors": "actors/params/", "critics": "critics/params/", "critics.encoder": "critics/params/encoder/"}
+    parts |= {"critics.head": "critics/params/head/", "targets": "targets/"}
+    parts |= {f"targets.{name}": f"targets/{name}/" for name in ("state_action", "joint")}
+    assert counts == {name: size(part) for name, part in parts.items()}
 
 
 def test_plot_draws_a_picture(copied, tmp_path, capsys):
@@ -187,7 +221,7 @@ def test_a_damaged_checkpoint_costs_only_what_came_after_the_one_before(copied, 
     assert run(["resume", str(copied), "--steps", "500", "--quiet"]) == 0
     rows = read_rows(copied / "metrics.jsonl")
     newest = RunDirectory(copied).checkpoint_path(500)
-    (newest / "agent.safetensors").write_bytes(b"damage")
+    (newest.path / "agent.safetensors").write_bytes(b"damage")
     capsys.readouterr()
     assert run(["resume", str(copied), "--quiet"]) == 0
     assert "step-000000000500 cannot be used" in capsys.readouterr().err

@@ -13,16 +13,16 @@ PAPER_TABLE = {
     "actor_hidden": [256, 256],
     "state_action_hidden": [256, 256],
     "joint_hidden": [256, 256],
-    "encoder_layers": 4,
-    "encoder_heads": 1,
-    "probes": 512,
-    "extracted_layers": [-2, -1],
-    "actor_code": 128,
+    "encoder.depth": 4,
+    "encoder.heads": 1,
+    "encoder.probes": 512,
+    "encoder.layers": [-2, -1],
+    "encoder.code": 128,
     "state_action_code": 64,
     "activation": "relu",
 }
 """Every row of Table `tab:hyperparams`, in its order."""
-PAPER_TEXT = {"critics": 10, "actors": 10, "critic_steps": 3, "cycles": 1, "encoder_learning_rate": 3e-4}
+PAPER_TEXT = {"critics": 10, "members": 10, "critic_steps": 3, "cycles": 1}
 
 
 def test_describe_is_the_paper(capsys):

@@ -1,4 +1,4 @@
-"""An experiment on a real Ray cluster of two nodes, of which one is killed in the middle."""
+"""A study on a real Ray cluster of two nodes, of which one is killed in the middle."""
 
 import os
 from pathlib import Path
@@ -11,12 +11,11 @@ import time
 import pytest
 
 from fcritic.errors import UsageError
-from fcritic.experiments import cluster, local
-from fcritic.experiments.catalog import EXPERIMENTS
-from fcritic.experiments.progress import progress
-from fcritic.experiments.spec import Experiment
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
+from fcritic.study import cluster, execute
+from fcritic.study.catalog import load
+from fcritic.study.execute import progress
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'fcritic[cluster]'")
 
@@ -26,8 +25,7 @@ LOOPBACK = {
     "RAY_AUTH_TOKEN": "ab" * 32,
     "RAY_worker_niceness": "0",
 }
-RUN = EXPERIMENTS["quick"].runs[0]
-ONE_RUN = Experiment("one-run", "the first of the quick ones", (RUN,))
+RUN = load("quick")[0].runs[0]
 
 
 def test_a_node_is_lost_and_its_run_goes_on_elsewhere(tmp_path):
@@ -42,8 +40,8 @@ def test_a_node_is_lost_and_its_run_goes_on_elsewhere(tmp_path):
     )
     assert told.returncode == 0, told.stderr[-2000:]
     assert "lost a node" in told.stdout
-    (todo,) = progress(ONE_RUN, tmp_path / "here")
-    assert local.run_one(todo, local.Budget(None)) == ""
+    (todo,) = progress((RUN,), tmp_path / "here")
+    assert execute.run_one(todo, execute.Budget(None)) == ""
     assert fingerprint(tmp_path / "runs" / RUN.name) == fingerprint(tmp_path / "here" / RUN.name)
 
 
@@ -56,7 +54,9 @@ def lose_a_node(folder):
         nodes.add_node(num_cpus=1)
     runs = Path(folder) / "runs"
     threading.Thread(target=kill_the_node_of, args=(runs / RUN.name,), daemon=True).start()
-    failed = cluster.run_all(progress(ONE_RUN, runs), local.Budget(None), print, nodes.address, cluster.Needs(1, 0))
+    failed = cluster.run_all(
+        progress((RUN,), runs), execute.Budget(None), print, nodes.address, cluster.Needs(1, 0)
+    )
     nodes.shutdown()
     assert failed == [], failed
 
@@ -66,7 +66,7 @@ def kill_the_node_of(run):
     while not RunDirectory(run).newest_frame():
         time.sleep(0.02)
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        if str(run).encode() in path.read_bytes() and b"experiments.child" in path.read_bytes():
+        if str(run).encode() in path.read_bytes() and b"fcritic.cli.child" in path.read_bytes():
             ancestor = int(path.parent.name)
             while name_of(ancestor) != "raylet":
                 ancestor = int(facts_of(ancestor)[1])
@@ -93,5 +93,5 @@ def test_what_no_node_has_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_node_that_sees_another_folder_says_so(tmp_path):
-    told = cluster._train("quick", RUN.name, 0, str(tmp_path / "run"), str(tmp_path / "no" / "marker"))
+    told = cluster._train(str(tmp_path / "run"), str(tmp_path / "no" / "marker"))
     assert "name a shared folder with --dir" in told and not (tmp_path / "run").exists()

@@ -14,6 +14,8 @@ import pytest
 import fcritic
 from fcritic import config
 from fcritic.agents import recipes
+from fcritic.agents.fac import Explore
+from fcritic.agents.recipes import find_recipe
 from fcritic.agents.td3 import TD3
 from fcritic.api.trust import config_of
 from fcritic.config import INERT, TrainConfig
@@ -68,6 +70,32 @@ def test_an_option_that_moved_to_a_group_is_found_there(monkeypatch):
     with pytest.raises(UsageError, match=r"unknown field agent\.probe_count"):
         monkeypatch.setitem(config.MOVED, "FAC", {})
         TrainConfig.from_json(old)
+
+
+def test_a_run_of_version_0_1_0_loads_with_what_it_explored_by():
+    """All retired options at values that change nothing, and the options of exploring under their old names."""
+    explored = {"exploration_noise": 0.2, "exploration_memory": 0.5, "rollout_actors": 2, "per_step_actor": True}
+    gone = {"encoder_learning_rate": None, "adam_epsilon": 1e-8, "actor_states": "current", "targets": "own"}
+    gone |= {"neighbours": "none", "neighbour_scale": 0.1, "neighbour_rate": 0.005, "action_noise": 0.0}
+    encoder = {"places": "learned", "pooling": "summary", "activation": "relu", "norm_first": True}
+    old = stored(mask_probability=1.0, **explored, **gone, encoder=encoder | {"probe_init": "normal"})
+    del old["agent"]["explore"]
+    expected = dataclasses.replace(find_recipe("fac-small"), explore=Explore(0.2, 0.5, 2, True))
+    assert TrainConfig.from_json(old).agent == expected
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ({"neighbours": "path"}, "the option agent.neighbours, here 'path',"),
+        ({"encoder": {"pooling": "mean"}}, "the option agent.encoder.pooling, here 'mean',"),
+        ({"pairing": "permuted"}, "the value 'permuted' of agent.pairing"),
+    ],
+)
+def test_a_run_of_version_0_1_0_that_used_a_retired_option_is_refused_by_its_name(agent, name):
+    with pytest.raises(UsageError) as error:
+        TrainConfig.from_json(stored(**agent))
+    assert str(error.value).startswith(f"config.json: {name} is retired; version 0.1.0 has it")
 
 
 # Algorithms of one's own

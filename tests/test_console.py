@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -26,8 +27,29 @@ def test_without_a_terminal_only_lasting_lines_are_printed(config, capsys):
     assert line.endswith("loss 0.25 · mean actor 12 · best actor 15.5")
 
 
-def test_quiet_says_nothing(config, capsys):
+def test_silence_without_a_terminal_is_broken(config, capsys, monkeypatch):
+    """Also while the loop itself is waiting, as for a program that is compiled."""
+    monkeypatch.setattr("fcritic.training.console.SILENCE", 0.2)
+    with TrainingConsole(config, 0) as console:
+        console.update(100, loss=0.25)
+        time.sleep(0.7)
+        assert 1 <= capsys.readouterr().err.count("100 of 1,000 frames") <= 3
+    time.sleep(0.3)
+    assert capsys.readouterr().err == ""
+
+
+def test_whoever_speaks_is_not_interrupted(config, capsys):
+    with TrainingConsole(config, 0) as console:
+        for _ in range(3):
+            time.sleep(0.1)
+            console.say("a line")
+    assert capsys.readouterr().err == "a line\n" * 3
+
+
+def test_quiet_says_nothing(config, capsys, monkeypatch):
+    monkeypatch.setattr("fcritic.training.console.SILENCE", 0.05)
     with TrainingConsole(config, 0, quiet=True) as console:
+        time.sleep(0.2)
         console.evaluated(500, mean_actor=12.0, best_actor=15.5)
         console.say("hello")
     captured = capsys.readouterr()

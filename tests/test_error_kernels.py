@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcritic.kernels import error_kernels
+from fcritic import kernels
+from fcritic.kernels import error
 
 ACTORS, BATCH, WIDTH = 3, 32, 64
 
@@ -40,11 +41,12 @@ def inputs():
 @pytest.mark.parametrize("shape", [(8, 2, 1), (32, 4, 1), (16, 4, 4)])
 def test_error_and_every_gradient_are_those_of_the_formula(monkeypatch, shape):
     """However many rows a program takes, and whether its sums over rows are merged early or late."""
-    monkeypatch.setattr(error_kernels, "ERROR", {True: shape})
+    monkeypatch.setattr(error, "ERROR", {True: shape})
     for name in ("FIRST", "STEP"):
-        monkeypatch.setattr(error_kernels, name, shape)
+        monkeypatch.setattr(error, name, shape)
+    monkeypatch.setattr(kernels, "INTERPRET", True)
     arrays, through = inputs(), range(7)
-    fast = lambda *given: error_kernels.squared_error(*given, True)[0]
+    fast = lambda *given: error.squared_error(*given)[0]
     found, gradients = jax.value_and_grad(fast, argnums=through)(*arrays)
     wanted, wanted_gradients = jax.value_and_grad(plain, argnums=through)(*arrays)
     assert float(found) == pytest.approx(float(wanted), rel=1e-5)

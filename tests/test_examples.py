@@ -75,7 +75,7 @@ def test_values_of_policies_never_run_are_put_beside_rollouts(small, tmp_path, c
     """On a probe with two steps, where a run's discounted return is known from its observations."""
     config = fcritic.TrainConfig(small, task="probe-policy", replay=40)
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test") as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.save()  # untrained: what is told is wrong, what is run is right
         training.close()
     own = example("value_of_any_policy")

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fcritic import kernels
 from fcritic.agents.base import update
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.kernels import fused_blocks, product, row_tiles
+from fcritic.kernels import blocks, heads
 from fcritic.types import EnvSpec, Transition
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +30,7 @@ def one_step(agent: FAC, seeds: int):
     """First moments of the critics, which are their gradients times a number, and the losses."""
     keys = jax.random.split(jax.random.key(0), seeds)
     states = jax.vmap(partial(agent.init, SPEC))(keys)
-    step = jax.jit(jax.vmap(agent.critic_step, axis_name=row_tiles.SEEDS))
+    step = jax.jit(jax.vmap(agent.critic_step, axis_name=kernels.SEEDS))
     trained, metrics = step(states, batches(seeds), keys)
     return trained.critics.opt_state[0].mu, metrics["critic_loss"]
 
@@ -60,8 +61,8 @@ def test_an_update_by_kernels_is_no_further_from_float32_than_plain_bfloat16(mon
     fast, fast_loss = one_step(agent("bfloat16"), seeds)
     with jax.default_matmul_precision("highest"):
         wanted, wanted_loss = one_step(agent("float32"), seeds)
-    monkeypatch.setattr(fused_blocks, "fit", lambda blocks: False)
-    monkeypatch.setattr(product, "fits", lambda head, obs: False)
+    monkeypatch.setattr(blocks, "fit", lambda blocks: False)
+    monkeypatch.setattr(heads, "fits", lambda head, obs: False)
     jax.clear_caches()
     plain, _ = one_step(agent("bfloat16"), seeds)
     near, usual = distances(fast, wanted), distances(plain, wanted)
@@ -84,7 +85,7 @@ def test_an_iteration_written_out_is_that_of_a_loop(monkeypatch):
 
     def iterate():
         one = lambda state, group, key, once: update(agent, state, group, key, (True,), once)
-        step = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None), axis_name=row_tiles.SEEDS))
+        step = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None), axis_name=kernels.SEEDS))
         state, _ = step(jax.vmap(partial(agent.init, SPEC))(keys), four, keys, jnp.asarray(1))
         return state.critics.opt_state[0].mu, state.actors.opt_state[0].mu
 

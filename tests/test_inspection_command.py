@@ -25,7 +25,7 @@ def saved(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "<script>document.title='owned'<"
     config = TrainConfig(agent_of(), recipe="fac", task=TASK, seeds=2, seed=4, steps=2000, warmup=1000, replay=20)
     with RunDirectory.create_or_open(out, config.to_json(), "") as directory:
-        training = Training(config, directory, quiet=True)
+        training = Training.begin(config, directory, quiet=True)
         for _ in range(2):
             training.advance(3)
             training.save()
@@ -106,3 +106,16 @@ def test_the_page_draws_without_errors_and_shows_names_as_text(findings, tmp_pat
     assert "<title>inspect &lt;script&gt;document.title='owned'&lt;</title>" in drawn
     assert "&lt;/script&gt;&lt;img" in drawn and "<img" not in drawn
     assert drawn.count("<svg") == 6 and drawn.count("<circle") > 60
+
+
+@pytest.mark.slow
+def test_the_page_is_not_written_through_a_link(saved, tmp_path, capsys):
+    """In a run of a stranger, where its name leads to a file of the user's."""
+    (tmp_path / "keep").write_text("mine")
+    run = tmp_path / "run"
+    shutil.copytree(saved, run)
+    (run / "inspect.html").symlink_to(tmp_path / "keep")
+    assert command(["inspect", str(run), "--quick"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "inspect.html is a link, not a plain file" in line
+    assert (tmp_path / "keep").read_text() == "mine"

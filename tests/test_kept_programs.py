@@ -16,7 +16,7 @@ from fcritic.agents.sac import SAC
 from fcritic.runs.fingerprint import fingerprint
 from fcritic.startup import programs as kept_programs
 from fcritic.training import replay
-from fcritic.training.learning import Learning
+from fcritic.training.device import Device, Learning
 from fcritic.types import Transition
 
 ROW = jax.ShapeDtypeStruct((3,), np.float32)
@@ -136,7 +136,7 @@ def test_all_that_decides_a_program_is_in_its_name(folder, learning, monkeypatch
         found.append(path(learning, (True,)))
     for changed, value in (
         ("_IMPORTED", "other sources"),
-        ("product.INTERPRET", True),
+        ("kernels.INTERPRET", True),
         ("jaxlib.__version__", "0.0.1"),
     ):
         with monkeypatch.context() as patch:
@@ -185,17 +185,18 @@ def test_agents_from_elsewhere_are_not_kept(folder, learning):
 def test_updates_take_over_their_arrays(recipe, learning, tiny):
     if recipe == "tiny fac":
         learning = dataclasses.replace(learning, agent=tiny)
-    state = learning.flat(learning.start([1, 2]))
-    lowered = learning.lowered(state.shapes, 0)
+    device = Device(learning, learning.start([1, 2]))
+    lowered = device.lowered(learning.agent.actor_due(0))
     assert "call_exported" in lowered.as_text()
     sizes = lowered.compile().memory_analysis()
-    everything = sum(leaf.nbytes for leaf in state.leaves)
+    before = device.leaves
+    everything = sum(leaf.nbytes for leaf in before)
     assert sizes.alias_size_in_bytes >= everything
     rows = lambda *rest: np.ones((2, 2, *rest), np.float32)
     step = Transition(rows(SPEC.obs_dim), rows(SPEC.act_dim), rows(), rows(), rows(SPEC.obs_dim))
     assert replay.pack(step).shape == (2, 2, replay.width_of(SPEC))
-    learning.learn(state, step, 0)
-    assert all(leaf.is_deleted() for leaf in state.leaves)
+    device.learn(step, 0)
+    assert all(leaf.is_deleted() for leaf in before)
 
 
 def test_a_second_start_traces_nothing_and_trains_the_same(tmp_path):

@@ -16,7 +16,8 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 FLOW = [
     ["types", "errors", "ensembles", "randomness", "disk"],
-    ["networks", "kernels", "envs"],
+    ["networks"],
+    ["kernels", "envs"],
     ["agents"],
     ["training"],
     ["api"],
@@ -107,15 +108,27 @@ def test_imports_follow_the_data(level: int):
             assert not found & later, f"{module} imports {found & later}, which come after it"
 
 
-MODELS = "fcritic.exploration.tasks"
-"""The exact models of the finite tasks, which are environments too."""
+MODELS = "fcritic.envs.exact"
+"""The exact models of the finite tasks, which the theory and the studies of exploration share."""
 
 
 def test_environments_know_only_the_types():
     for module in in_unit("envs"):
-        models = {MODELS} if module == "fcritic.envs.finite" else set()
-        assert {unit(other) for other in OURS[module] - models} <= {"envs", "types", "errors", "disk"}, module
-    assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
+        assert {unit(other) for other in OURS[module]} <= {"envs", "types", "errors", "disk"}, module
+
+
+def test_the_rest_of_the_package_reaches_kernels_by_their_door():
+    """And the layout of vectors. So the program of a CPU loads no kernel."""
+    rooms = {"fcritic.kernels", "fcritic.kernels.packing"}
+    for module in set(FILES) - set(in_unit("kernels")):
+        assert {other for other in OURS[module] if unit(other) == "kernels"} <= rooms, module
+    assert not reachable("fcritic.agents.recipes") & (set(in_unit("kernels")) - rooms)
+
+
+def test_runs_and_logs_know_arrays_but_no_agents():
+    for name in ("runs", "logs"):
+        for module in in_unit(name):
+            assert {unit(other) for other in reachable(module)} <= {"", "runs", "logs", "disk", "errors"}, module
 
 
 def test_results_never_import_agents():
@@ -124,9 +137,12 @@ def test_results_never_import_agents():
 
 
 def test_the_theory_stands_alone():
-    """It shares errors with the deep half and nothing else."""
+    """It shares errors and exact models with the deep half and nothing else; exploration builds on it."""
+    shared = {MODELS, "fcritic.errors"}
     for module in in_unit("theory"):
-        assert {unit(other) for other in reachable(module)} <= {"theory", "errors"}, module
+        assert {unit(other) for other in reachable(module) - shared} <= {"theory"}, module
+    for module in in_unit("exploration"):
+        assert {unit(other) for other in reachable(module) - shared} <= {"exploration", "theory"}, module
 
 
 def test_only_the_command_line_imports_the_viewers():
@@ -139,8 +155,7 @@ def test_the_check_of_environments_knows_no_agents():
     modules = [module for module in FILES if module.startswith("fcritic.envs.checkup")]
     assert modules
     for module in modules:
-        known = reachable(module) - {"fcritic.exploration", "fcritic.exploration.tasks"}  # models of small tasks
-        assert {unit(other) for other in known} <= {"envs", "types", "errors", "disk"}, module
+        assert {unit(other) for other in reachable(module)} <= {"envs", "types", "errors", "disk"}, module
 
 
 def test_watching_needs_the_standard_library_alone():
@@ -152,6 +167,18 @@ def test_watching_needs_the_standard_library_alone():
         assert others <= sys.stdlib_module_names, module
 
 
+def test_studies_import_the_package_and_never_the_reverse():
+    users = {
+        module for module, found in EVERYTHING.items() if any(each.split(".")[0] == "studies" for each in found)
+    }
+    assert users == set()
+    files = sorted((ROOT.parent / "studies").rglob("*.py"))
+    found = set().union(*(imports(ast.parse(file.read_text(encoding="utf-8")), "") for file in files))
+    assert {unit(each) for each in found if each.startswith("fcritic.")} <= {
+        "study", "theory", "exploration", "envs", "results", "runs", "disk", "errors", "config"
+    }  # fmt: skip
+
+
 def test_no_module_imports_itself_through_others():
     list(graphlib.TopologicalSorter(OURS).static_order())  # raises CycleError, which names the circle
 
@@ -159,13 +186,13 @@ def test_no_module_imports_itself_through_others():
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("matplotlib", {"fcritic.results.plots", "fcritic.theory.pictures"}),
+        ("matplotlib", {"fcritic.results.plots"}),
         (
             "mujoco",
             {"fcritic.envs.dmc", "fcritic.envs.frames", "fcritic.envs.gym", "fcritic.envs.gym_state"}
             | {"fcritic.view.film", "fcritic.view.scene"},
         ),
-        ("ray", {"fcritic.experiments.cluster"}),
+        ("ray", {"fcritic.study.cluster"}),
         ("torch", set()),
         ("benchmarks", set()),
         ("pickle", set()),

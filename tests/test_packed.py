@@ -9,8 +9,8 @@ import pytest
 
 from fcritic.kernels.packing import Packed, pack, pack_like, unpack
 from fcritic.networks.mlp import MLP
-from fcritic.training import learning as programs
-from fcritic.training.learning import Learning
+from fcritic.training import device as programs
+from fcritic.training.device import Device, Learning
 from fcritic.types import EnvSpec, Transition
 
 SPEC = EnvSpec(obs_dim=3, act_dim=2)
@@ -39,7 +39,7 @@ def test_a_tree_is_packed_for_each_seed():
 
 
 PLAIN = {"functional": False}
-FULL = {"neighbours": "path", "prior_scale": 1.0, "encoder_learning_rate": 1e-4}
+FULL = {"prior_scale": 1.0}
 
 
 @pytest.mark.parametrize("changes", [PLAIN, FULL], ids=["plain critics", "everything that an agent may hold"])
@@ -52,12 +52,11 @@ def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch, change
     found = {}
     for packs in (False, True):
         monkeypatch.setattr(programs, "on_gpu", lambda packs=packs: packs)
-        begun = learning.start([1, 2])
-        state, memory = learning.flat(begun), learning.begin(begun)
+        device = Device(learning, learning.start([1, 2]))
         for number, step in enumerate(steps):
-            state = learning.learn(state, step, number)
-        action, _ = learning.act(state, memory, steps[0].obs, np.zeros((2, 2), bool), 9)
-        found[packs] = (state.tree, action, len(state.leaves))
+            device.learn(step, number)
+        action = device.act(steps[0].obs, np.zeros((2, 2), bool), 9)
+        found[packs] = (device.state, action, len(device.leaves))
     assert found[True][2] < found[False][2] / 3
     assert jax.tree.structure(found[True][0]) == jax.tree.structure(found[False][0])
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

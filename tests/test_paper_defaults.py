@@ -61,7 +61,7 @@ def test_the_optimiser_is_adam():
     """Adam's first step is the learning rate times the sign of the gradient, whatever the gradient's size."""
     agent = FAC(learning_rate=0.1)
     grads = jnp.array([5.0, -0.02])
-    optimiser = agent._actor_optimiser()
+    optimiser = agent.optimiser()
     step, _ = optimiser.update(grads, optimiser.init(grads))
     np.testing.assert_allclose(step, [-0.1, 0.1], rtol=1e-4)
 

@@ -5,9 +5,10 @@ import re
 from paper_pages import BASELINES, DESIGN, DOCS, PAPER, names_in, resolve, table
 import pytest
 
-from fcritic.exploration.experiments import EXPERIMENTS as EXPLORATIONS
-from fcritic.theory.experiments import EXPERIMENTS
+from fcritic.study.catalog import folder_of, studies
 
+JUDGES = studies(folder_of(), "theory").keys()
+EXPLORATIONS = studies(folder_of(), "exploration").keys()
 THEORY_PAGE = (DOCS / "theory.md").read_text(encoding="utf-8")
 EXPLORATION_PAGE = (DOCS / "exploration.md").read_text(encoding="utf-8")
 
@@ -118,11 +119,11 @@ def test_every_piece_of_the_theory_has_a_function_and_a_judge():
         assert names_in(row[2]), label
         judges = re.findall(r"`([\w-]+)`", row[3])
         assert judges or row[3] == "tests", label
-        assert set(judges) <= EXPERIMENTS.keys(), label
+        assert set(judges) <= JUDGES, label
 
 
 def test_every_piece_of_exploration_has_a_function_and_a_judge():
     for label in EXPLORATION:
         (row,) = [row for row in table("Exploration") if f"`{label}`" in row[1]]
         judges = set(re.findall(r"`([\w-]+)`", row[3]))
-        assert names_in(row[2]) and judges and judges <= EXPLORATIONS.keys(), label
+        assert names_in(row[2]) and judges and judges <= EXPLORATIONS, label

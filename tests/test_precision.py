@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from quick_programs import quick_jit
 
-from fcritic import ensembles
+from fcritic import ensembles, kernels
 from fcritic.agents.fac import FAC
 from fcritic.agents.recipes import find_recipe
-from fcritic.kernels import block_kernels, fused_blocks, policy_kernels, product, row_tiles
+from fcritic.kernels import blocks, heads
+from fcritic.kernels import policies as policy_kernels
+from fcritic.kernels.blocks import bits_must_repeat
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.networks.precision import bits_must_repeat, lower
+from fcritic.networks.precision import lower
 from fcritic.types import EnvSpec, Transition
 
 SPEC = EnvSpec(5, 3)
@@ -32,8 +34,7 @@ SMALL = FAC(
 @pytest.fixture
 def interpreted(monkeypatch):
     """The kernels compute, on whatever device there is."""
-    monkeypatch.setattr(product, "INTERPRET", True)
-    monkeypatch.setattr(fused_blocks, "INTERPRET", True)
+    monkeypatch.setattr(kernels, "INTERPRET", True)
 
 
 def batch(seed: int = 0) -> Transition:
@@ -57,8 +58,7 @@ def one_step(agent: FAC):
 def test_kernels_are_no_further_from_float32_than_plain_bfloat16(monkeypatch):
     wanted, wanted_metrics, _ = one_step(dataclasses.replace(SMALL, precision="float32"))
     plain, _, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
-    monkeypatch.setattr(product, "INTERPRET", True)
-    monkeypatch.setattr(fused_blocks, "INTERPRET", True)
+    monkeypatch.setattr(kernels, "INTERPRET", True)
     fast, fast_metrics, _ = one_step(dataclasses.replace(SMALL, precision="bfloat16"))
     assert distance(plain, fast) > 0  # the kernels did run
     assert distance(fast, wanted) < min(0.02, 1.2 * distance(plain, wanted))  # bfloat16 has 8 bits
@@ -74,7 +74,7 @@ def test_codes_of_a_stack_are_those_of_each_policy(interpreted, probes, hidden):
     policies = ensembles.stack(make, 3, jax.random.key(0))
     encoder = config.build(5, (hidden, hidden, 3), jax.random.key(1))
     lowered = lower(encoder, jnp.dtype("bfloat16"))
-    codes = quick_jit(lambda own: lowered.codes(own))(policies).astype(jnp.float32)
+    codes = quick_jit(lambda own: kernels.codes(lowered, own))(policies).astype(jnp.float32)
     assert distance(codes, quick_jit(jax.vmap(encoder))(policies)) < 0.02
     one = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
     assert policy_kernels.fit(one, lowered.probes) == (hidden == 32)
@@ -83,13 +83,13 @@ def test_codes_of_a_stack_are_those_of_each_policy(interpreted, probes, hidden):
 def test_seeds_can_be_mapped_over_kernels(interpreted):
     """vmap adds axes to the grid: each seed gets its own numbers."""
     make = lambda seed: SMALL.init(SPEC, jax.random.key(seed)).critics.params.head
-    heads = [ensembles.member(make(seed), 0).lowered(jnp.dtype("bfloat16")) for seed in (0, 1)]
+    lowered = [lower(ensembles.member(make(seed), 0), jnp.dtype("bfloat16")) for seed in (0, 1)]
     codes, rows = jnp.ones((2, 16), jnp.bfloat16), batch()
     act = jnp.broadcast_to(rows.act, (2, *rows.act.shape))
-    values = lambda head: product.target_values(head, codes, rows.obs, act)
-    both = quick_jit(jax.vmap(values))(ensembles.stack_all(heads))
+    values = lambda head: heads.values(head, codes, rows.obs, act)
+    both = quick_jit(jax.vmap(values))(ensembles.stack_all(lowered))
     for index in (0, 1):
-        np.testing.assert_allclose(both[index], quick_jit(values)(heads[index]), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(both[index], quick_jit(values)(lowered[index]), rtol=1e-3, atol=1e-5)
     assert float(jnp.abs(both[0] - both[1]).max()) > 1e-4
 
 
@@ -109,8 +109,8 @@ def test_off_a_gpu_the_default_is_float32():
 
 def test_heads_that_do_not_fit_take_the_plain_path(interpreted):
     odd = dataclasses.replace(SMALL, joint_hidden=(48, 48), precision="bfloat16")
-    head = odd.init(SPEC, jax.random.key(0)).critics.params.head.lowered(jnp.dtype("bfloat16"))
-    assert not product.fits(head, batch().obs)
+    head = lower(odd.init(SPEC, jax.random.key(0)).critics.params.head, jnp.dtype("bfloat16"))
+    assert not heads.fits(head, batch().obs)
     assert jnp.isfinite(one_step(odd)[1]["critic_loss"])
 
 
@@ -130,12 +130,12 @@ def test_attention_knows_whether_bits_must_repeat(monkeypatch, flags, must):
 
 def test_tiles_are_larger_where_there_is_more_to_share_out():
     def tiles(shared: bool, seeds: int, sequences: int = 10) -> int:
-        rows = lambda _: fused_blocks.rows_of_a_tile(shared, sequences)
-        return int(jax.vmap(rows, axis_name=row_tiles.SEEDS, out_axes=None)(jnp.zeros(seeds)))
+        rows = lambda _: blocks.rows_of_a_tile(shared, sequences)
+        return int(jax.vmap(rows, axis_name=kernels.SEEDS, out_axes=None)(jnp.zeros(seeds)))
 
     assert [tiles(True, 1), tiles(True, 4), tiles(False, 1)] == [32, 128, 128]
     assert [tiles(False, 1, sequences=1), tiles(False, 4, sequences=1)] == [32, 128]  # as in the actors' update
-    assert fused_blocks.rows_of_a_tile(True, 10) == 32  # outside of training too
+    assert blocks.rows_of_a_tile(True, 10) == 32  # outside of training too
 
 
 def codes_and_gradients(first_codes, encoders, sequences, along, dtype: str):
@@ -153,8 +153,8 @@ def codes_and_gradients(first_codes, encoders, sequences, along, dtype: str):
     return found, (gradients[0].blocks, gradients[0].norm, gradients[0].read, gradients[1])
 
 
-def plain_codes(blocks, norm, read, rows):
-    for block in blocks:
+def plain_codes(stack, norm, read, rows):
+    for block in stack:
         rows = jax.vmap(block)(rows)
     return jax.vmap(lambda token: read(norm(token)))(rows[:, 0])
 
@@ -170,16 +170,16 @@ def test_codes_and_gradients_of_several_blocks_are_those_of_the_plain_ones(
     the blocks are read by the kernels too; weights are loaded whole or in parts, gradients kept or read again."""
     for name in ("FORWARD", "BACKWARD"):
         place = {"FORWARD": 2, "BACKWARD": 3}[name]
-        table = getattr(block_kernels, name).items()
+        table = getattr(blocks, name).items()
         how = {rows: (*how[:place], columns, *([again] if how[place + 1 :] else [])) for rows, how in table}
-        monkeypatch.setattr(block_kernels, name, how)
+        monkeypatch.setattr(blocks, name, how)
     config = EncoderConfig(probes=8, depth=3, width=32, code=code)
     stack = ensembles.stack(lambda key: config.build(5, (30, 30, 3), key), encoders, jax.random.key(1))
     sequences = jax.random.normal(jax.random.key(0), (encoders, 6, 71, 32))
     along = jax.random.normal(jax.random.key(1), (encoders, 6, code))
     given = stack, sequences, along
     codes, gradients = codes_and_gradients(
-        lambda *parts: fused_blocks.first_codes(*parts, tile), *given, dtype="bfloat16"
+        lambda *parts: blocks.first_codes(*parts, tile), *given, dtype="bfloat16"
     )
     wanted_codes, wanted = codes_and_gradients(plain_codes, *given, dtype="float32")
     assert distance(codes, wanted_codes) < 0.02
@@ -189,19 +189,10 @@ def test_codes_and_gradients_of_several_blocks_are_those_of_the_plain_ones(
         assert distance(ensembles.member(gradients, index), ensembles.member(wanted, index)) < 0.05
 
 
-def test_every_token_can_be_kept(interpreted):
-    """Pooling by the mean reads all of them, and none of the padding."""
-    config = EncoderConfig(probes=8, depth=2, width=32, code=8, pooling="mean")
-    make = lambda key: DeterministicPolicy(5, (30, 30), 3, key=key, last_scale=0.5)
-    policies = ensembles.stack(make, 3, jax.random.key(0))
-    encoder = config.build(5, (30, 30, 3), jax.random.key(1))
-    lowered = lower(encoder, jnp.dtype("bfloat16"))
-    codes = quick_jit(lambda own: lowered.codes(own))(policies).astype(jnp.float32)
-    assert distance(codes, quick_jit(jax.vmap(encoder))(policies)) < 0.02
-
-
 @pytest.mark.parametrize(("tile", "reach", "columns"), [(32, None, 64), (64, 0.5, 16)])
-def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(monkeypatch, tile, reach, columns):
+def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(
+    interpreted, monkeypatch, tile, reach, columns
+):
     """80 probes, no whole tiles, of two encoders, and three policies; both get gradients, each its own."""
     monkeypatch.setattr(policy_kernels, "HOW", (tile, 4, 2, columns))
     make = lambda key: DeterministicPolicy(5, (32, 32), 3, key=key, last_scale=0.5, reach=reach)
@@ -221,10 +212,9 @@ def test_layers_of_policies_and_their_gradients_are_those_of_the_plain_ones(monk
             policies, probes
         )
 
-    kernels = lambda policy, rows: policy_kernels.last_layers(policy, rows, True)
     low = lower(ensembles.member(policies, 0), jnp.dtype("bfloat16"))
     assert policy_kernels.fit(low, probes[0].astype("bfloat16"))
-    gradients, layers = found(kernels, "bfloat16")
+    gradients, layers = found(policy_kernels.last_layers, "bfloat16")
     plain = lambda policy, rows: jax.vmap(policy.activations)(rows)[1:]
     wanted, wanted_layers = found(plain, "float32")
     assert distance(layers, wanted_layers) < 0.01

@@ -20,7 +20,7 @@ def test_reach_holds_the_mean_size_of_the_last_layer():
     held = eqx.tree_at(lambda p: p.network.layers[0].weight, held, jnp.eye(2))
     obs = jnp.array([[3.0, -1.0], [0.5, 0.1]])
     expected = jnp.tanh(jnp.array([[1.5, -0.5], [0.5, 0.1]]))
-    np.testing.assert_allclose(held.rows(obs), expected, rtol=1e-6)
+    np.testing.assert_allclose(held(obs), expected, rtol=1e-6)
     np.testing.assert_allclose(jax.vmap(held)(obs), expected, rtol=1e-6)
 
 

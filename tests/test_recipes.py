@@ -18,7 +18,7 @@ from fcritic.agents.losses import encode_all
 from fcritic.agents.recipes import RECIPES, find_recipe
 from fcritic.agents.sac import SAC
 from fcritic.envs.probes import PROBES, ProbeEnv
-from fcritic.training.learning import Learning
+from fcritic.training.device import Device, Learning
 from fcritic.training.warmup import uniform_actions
 
 DISCOUNT = 0.8
@@ -31,7 +31,7 @@ def shrunk(recipe: str):
     if isinstance(agent, FAC):
         encoder = dataclasses.replace(agent.encoder, probes=8, depth=1, width=16, code=8)
         heads = {"state_action_hidden": (16,), "state_action_code": 8, "joint_hidden": (16,)}
-        few = {"members": 2, "critic_steps": min(agent.critic_steps, 2), "encoder_learning_rate": None}
+        few = {"members": 2, "critic_steps": min(agent.critic_steps, 2)}
         return dataclasses.replace(agent, encoder=encoder, **few, **heads, **small)
     if isinstance(agent, SAC):  # few steps: the temperature must fall soon, or values hold much entropy
         small |= {"initial_temperature": 0.1, "temperature_learning_rate": 1e-2}
@@ -43,15 +43,14 @@ def train(agent, iterations=700, warm=100):
     vector = envs.VectorEnv([[ProbeEnv(name, seed=0), ProbeEnv(name, seed=1)] for name in PROBES])
     learning = Learning(agent, vector.spec, envs=2, capacity=2000, normalize=False, recency=8.0)
     state = learning.start(list(range(len(PROBES))))
-    streams = np.asarray(state.keys)
-    memory, state = learning.begin(state), learning.flat(state)
+    streams, device = np.asarray(state.keys), Device(learning, state)
     for iteration in range(iterations):
-        actions, memory = learning.act(state, memory, vector.obs, vector.fresh, iteration)
+        actions = device.act(vector.obs, vector.fresh, iteration)
         if iteration < warm:
             actions = uniform_actions(streams, iteration, (1, 2, 1))[0]
         step, _ = vector.step(np.asarray(actions))
-        state = learning.store(state, step) if iteration < warm else learning.learn(state, step, iteration)
-    return jax.tree.map(np.asarray, state.tree.agent)
+        device.store(step) if iteration < warm else device.learn(step, iteration)
+    return jax.tree.map(np.asarray, device.state.agent)
 
 
 def shown(name: str) -> list[np.ndarray]:
@@ -72,7 +71,7 @@ def critic_values(agent, learned, obs, act):
     critics, policies = learned.critics.params, learned.actors.params
     if agent.functional:
         pairs = jnp.arange(agent.members)
-        codes = encode_all(critics, policies, agent.encoder.shared)[pairs, pairs]
+        codes = encode_all(critics, policies)[pairs, pairs]
     else:
         codes = jnp.zeros((agent.members, 0))
     return vmap(lambda head, code: head(code, obs, act))(critics.head, codes)

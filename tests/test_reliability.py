@@ -161,7 +161,7 @@ def test_a_really_full_disk(tmp_path):
     try:
         config = dataclasses.replace(small_config("td3"), save_every=400)
         with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-            training = Training(config, run, quiet=True)
+            training = Training.begin(config, run, quiet=True)
             training.advance(40)
             kept = run.latest_checkpoint()
             with (tmp_path / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match="No space"):

@@ -61,7 +61,7 @@ def test_the_soft_target_by_hand(spec, batch, monkeypatch):
     state = agent.init(spec, KEY)
     state = dataclasses.replace(state, targets=Fixed.number(state.targets))
     known = lambda self, obs, noise: (jnp.tanh(noise), jnp.full(len(obs), -0.3))
-    monkeypatch.setattr(GaussianPolicy, "sample_rows", known)
+    monkeypatch.setattr(GaussianPolicy, "sample", known)
     found = agent.critic_target(state, batch, KEY)
     expected = np.asarray(batch.reward) + 0.9 * np.asarray(batch.discount) * (2.0 + 0.5 * 0.3)
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -1,7 +1,6 @@
 """Trainings that diverge or meet a fault: noticed, never saved, and taken back where that is asked for."""
 
 import dataclasses
-import shutil
 
 import equinox as eqx
 import numpy as np
@@ -14,20 +13,22 @@ from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training, train
+from fcritic.training.saving import Checkpoints
 
 
 def poisoned(training: Training) -> None:
     """One parameter of the second seed is no number."""
     where = lambda state: state.agent.critics.params.network.layers[0].weight
-    training.state = eqx.tree_at(where, training.state, where(training.state).at[1].set(float("nan")))
+    state = training.device.state
+    sick = eqx.tree_at(where, state, where(state).at[1].set(float("nan")))
+    training.device.put(sick, training.device.memory)
 
 
 def test_a_sick_training_is_noticed_within_one_log_interval_and_never_saved(tmp_path):
     config = dataclasses.replace(small_config("td3"), save_every=40)
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(40)
         newest = run.latest_checkpoint()
         poisoned(training)
@@ -53,13 +54,13 @@ def test_learning_rate_one_is_noticed(tmp_path):
 def test_going_back_repeats_neither_the_fault_nor_the_rows(tmp_path, capsys):
     config = dataclasses.replace(small_config("td3"), on_fault="rollback")
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(70)  # saved at 60
-        keys = np.asarray(training.state.keys)
+        keys = np.asarray(training.device.state.keys)
         poisoned(training)
         training.run()
         assert training.progress.rollbacks == 1
-        assert not np.array_equal(np.asarray(training.state.keys), keys)
+        assert not np.array_equal(np.asarray(training.device.state.keys), keys)
     assert "went back to frame 2,400, on with other random numbers" in capsys.readouterr().err
     rows = read_rows(run.metrics_path)
     assert [row["rollbacks"] for row in rows if row["kind"] == "rollback"] == [1]
@@ -80,16 +81,16 @@ def test_an_environment_that_fails_in_one_step_of_its_life_does_not_meet_it_agai
 def test_a_fault_that_always_returns_ends_the_run(tmp_path):
     config = dataclasses.replace(small_config("td3"), on_fault="rollback")
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(30)
         training.save()
-        iterate = training._iterate
+        iterate = training.iterate
 
         def sick() -> None:
             iterate()
             poisoned(training)
 
-        training._iterate = sick
+        training.iterate = sick
         with pytest.raises(Diverged):
             training.run()
         assert training.progress.rollbacks == 3
@@ -158,8 +159,18 @@ def test_a_run_without_a_checkpoint_says_that_it_begins_again(tmp_path, capsys):
     train(config, run.path)
     told = capsys.readouterr().err
     assert f"note: {run.path} has no checkpoint yet (--save-every 1,000,000); beginning at frame 0" in told
-    shutil.rmtree(run.checkpoints)
+    run.checkpoints.remove()
     train(config, run.path, quiet=True)
     assert "has no checkpoint: its last process ended before the first one" in capsys.readouterr().err
     train(config, tmp_path / "new")
     assert "checkpoint" not in capsys.readouterr().err
+
+
+def test_an_agent_that_leaves_its_bounds_is_told_before_its_step_is_taken(tmp_path, monkeypatch):
+    config = small_config("td3")
+    monkeypatch.setattr("fcritic.training.device.Device.act", lambda *_: np.full((2, 2, 1), 1.5, np.float32))
+    with pytest.raises(
+        UsageError, match=r"TD3\.act returned the action 1\.5; clip its actions to \[-1, 1\]; all up"
+    ):
+        train(config, tmp_path / "run", quiet=True)
+    assert RunDirectory(tmp_path / "run").newest_frame() == config.warmup

@@ -16,15 +16,17 @@ import pytest
 from short_trainings import SPEC, config, training_of
 
 from fcritic import randomness
+from fcritic.__main__ import main
 from fcritic.agents.recipes import find_recipe
 from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
 from fcritic.networks.initial import fresh_norm
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
-from fcritic.training import loop
-from fcritic.training.cost import LAPS
-from fcritic.training.learning import Learning
+from fcritic.training import cost
+from fcritic.training.device import Device, Learning
 from fcritic.training.loop import Training, train
+from fcritic.training.report import LAPS
 
 __all__ = ["config"]
 
@@ -37,19 +39,6 @@ def delayed() -> TrainConfig:
     return TrainConfig(agent, task="probe-delay", steps=24, warmup=15, replay=40, eval_every=1000, save_every=1000)
 
 
-class Never:
-    """Nothing is compiled ahead."""
-
-    def __init__(self, *_):
-        pass
-
-    def wait_to_act(self):
-        pass
-
-    def wait_to_learn(self, iteration):
-        pass
-
-
 @contextmanager
 def compiled_by_thread():
     """The programs that JAX compiles or finds in its cache, by the name of the thread."""
@@ -59,7 +48,7 @@ def compiled_by_thread():
         def emit(self, record):
             words = record.getMessage().split()
             if words[0] == "Compiling":
-                found.setdefault(record.threadName, []).append(words[1])
+                found.setdefault(record.threadName.removesuffix("_0"), []).append(words[1])
 
     logger, listener = logging.getLogger("jax._src.interpreters.pxla"), Listener()
     before = jax.config.jax_log_compiles, logger.propagate
@@ -79,7 +68,7 @@ def compiled_by_thread():
 
 def test_programs_compiled_ahead_train_as_those_compiled_in_the_loop(config, tmp_path, monkeypatch):
     ahead = train(config, tmp_path / "ahead", quiet=True)
-    monkeypatch.setattr(loop, "Ahead", Never)
+    monkeypatch.setattr(Device, "compile_ahead", lambda *_: None)
     jax.clear_caches()
     within = train(config, tmp_path / "within", quiet=True)
     assert fingerprint(ahead.path) == fingerprint(within.path)
@@ -93,7 +82,7 @@ def test_the_loop_itself_compiles_next_to_nothing(which, request, tmp_path):
     jax.clear_caches()
     with compiled_by_thread() as found, training_of(config, tmp_path / "run") as training:
         training.advance(config.warmup_iterations + 3)
-        jax.block_until_ready(training.flat.leaves)
+        training.device.wait()
     # JAX tells of what it lowers to export, too, but compiles the program that calls it.
     ahead = sorted(name for name in found["compiling ahead"] if name not in ("jit(_acted)", "jit(_learned)"))
     assert ahead == sorted(["jit(_remember)", "jit(_act)"] + ["jit(_learn)"] * config.agent.actor_delay)
@@ -112,12 +101,16 @@ def test_losses_evaluations_and_a_resume_compile_no_program_of_the_loop_again(co
     assert not programs & set(found[threading.current_thread().name])
 
 
-@pytest.mark.parametrize("method", ["lowered_acting", "lowered"])
-def test_what_goes_wrong_ahead_reaches_whoever_waits(config, tmp_path, monkeypatch, method):
-    def fail(*_):
-        raise MemoryError("no room for the program")
+@pytest.mark.parametrize("wrong", ["act", (True,)], ids=["acting", "learning"])
+def test_what_goes_wrong_ahead_reaches_whoever_waits(config, tmp_path, monkeypatch, wrong):
+    own = Device.lowered
 
-    monkeypatch.setattr(Learning, method, fail)
+    def lowered(self, which):
+        if which == wrong:
+            raise MemoryError("no room for the program")
+        return own(self, which)
+
+    monkeypatch.setattr(Device, "lowered", lowered)
     with pytest.raises(MemoryError, match="no room for the program"):
         train(config, tmp_path / "run", quiet=True)
     last = RunDirectory(tmp_path / "run").newest_frame()
@@ -130,20 +123,16 @@ def test_nothing_is_compiled_ahead_of_a_run_that_ends_in_its_warm_up(config, tmp
     assert "compiling ahead" not in found
 
 
-def test_no_search_for_garbage_while_a_training_is_built(config, tmp_path, monkeypatch):
-    searched = []
-    own = Learning.start
-    monkeypatch.setattr(Learning, "start", lambda *args: searched.append(gc.isenabled()) or own(*args))
-    with training_of(config, tmp_path / "run"):
-        assert searched == [False] and gc.isenabled()
-
-    def fail(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(Learning, "start", fail)
-    with pytest.raises(MemoryError), training_of(config, tmp_path / "failed"):
-        pass
-    assert gc.isenabled()
+def test_a_command_hardly_searches_for_garbage(monkeypatch):
+    """Imports, and all that stays, are made without the thousand searches that Python would make."""
+    before = gc.get_threshold()
+    monkeypatch.setattr("fcritic.__main__.run", lambda _: gc.get_threshold()[0])
+    try:
+        with pytest.raises(SystemExit) as left:
+            main()
+    finally:
+        gc.set_threshold(*before)
+    assert left.value.code >= 100_000
 
 
 # First parameters
@@ -192,13 +181,8 @@ def test_a_fresh_norm_is_that_of_equinox():
 def test_optimisers_begin_as_they_themselves_would(recipe):
     agent = find_recipe(recipe)
     state = agent.init(SPEC, randomness.stream(0))
-    pairs = (
-        [(state.actors, agent._actor_optimiser()), (state.critics, agent._critic_optimiser())]
-        if recipe == "fac-small"
-        else [(state.actor, agent.optimiser()), (state.critics, agent.optimiser())]
-    )
-    for learner, optimiser in pairs:
-        expected = optimiser.init(learner.params)
+    for learner in (state.actors if recipe == "fac-small" else state.actor, state.critics):
+        expected = agent.optimiser().init(learner.params)
         assert jax.tree.structure(learner.opt_state) == jax.tree.structure(expected)
         jax.tree.map(np.testing.assert_array_equal, learner.opt_state, expected)
 
@@ -208,7 +192,7 @@ def test_optimisers_begin_as_they_themselves_would(recipe):
 
 def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "test") as run:
-        training = Training(config, run)
+        training = Training.begin(config, run)
         training.advance(config.warmup_iterations + LAPS)
         before = capsys.readouterr().err
         training.advance(1)
@@ -218,6 +202,18 @@ def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
         training.close()
     assert "of learning to the end" not in before + after
     assert "one iteration (3 critic + 1 actor updates per 80 frames for 2 seeds) takes" in told
+
+
+def test_a_long_job_is_estimated_before_it_begins_and_started_where_that_was_agreed(
+    config, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(cost, "DAY", 1e-3)
+    with pytest.raises(UsageError, match=r"fac on acrobot-swingup to frame 4,800 is estimated .* add --yes"):
+        train(config, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+    train(config, tmp_path / "run", yes=True)
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith("estimated time to the end: ") and "on this CPU" in first and rest
 
 
 def test_a_device_that_cannot_be_woken_is_reported_once_by_who_needs_it():

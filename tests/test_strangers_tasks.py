@@ -145,7 +145,7 @@ def test_a_package_that_others_have_registered_an_id_with_must_be_trusted(place,
     finally:
         del gymnasium.registry["Planted-v0"]
     name(place, "Pendulum-v1")
-    assert "has no group rollout" in complaint(capsys, ["resume", "run"])  # of its checkpoint
+    assert "no checkpoint in run" in complaint(capsys, ["resume", "run"])  # of its checkpoint
 
 
 def test_a_package_is_not_itself_where_its_folder_is_another(place, capsys, tmp_path, monkeypatch):

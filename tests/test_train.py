@@ -42,15 +42,15 @@ def config(tiny):
 def stop_after(iterations: int, config, out) -> None:
     """Trains until a signal arrives in the middle."""
     with RunDirectory.create_or_open(out, config.to_json(), "test") as run:
-        training = Training(config, run, quiet=True)
-        advance = training._iterate
+        training = Training.begin(config, run, quiet=True)
+        advance = training.iterate
 
         def iterate():
             advance()
             if training.progress.iteration == iterations:
                 training.stop.number = 15
 
-        training._iterate = iterate
+        training.iterate = iterate
         with pytest.raises(Interrupted):
             training.run()
 
@@ -197,7 +197,7 @@ def test_a_run_cannot_be_cut_short(config, tmp_path):
 def test_a_run_from_before_an_option_existed_continues(config, tmp_path):
     run = train(dataclasses.replace(config, steps=1200), tmp_path / "run", quiet=True)
     stored = run.config
-    del stored["agent"]["per_step_actor"], stored["recency"]
+    del stored["agent"]["explore"], stored["recency"]
     (run.path / "config.json").write_text(json.dumps(stored))
     longer = dataclasses.replace(config, steps=1600)
     assert train(longer, tmp_path / "run", quiet=True).latest_checkpoint().name == "step-000000001600"
@@ -207,10 +207,11 @@ def test_a_diverged_seed_is_named_and_the_checkpoint_stays(config, tmp_path):
     run = train(dataclasses.replace(config, steps=1200), tmp_path / "run", quiet=True)
     with run:
         run.lock()
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         where = lambda state: state.agent.actors.params.network.layers[-1].bias
-        sick = where(training.state).at[1].set(float("nan"))
-        training.state = eqx.tree_at(where, training.state, sick)
+        state = training.device.state
+        sick = eqx.tree_at(where, state, where(state).at[1].set(float("nan")))
+        training.device.put(sick, training.device.memory)
         with pytest.raises(Diverged, match=r"seed 4 diverged by frame 1,200.*lower --learning-rate"):
             training.run()
     assert run.latest_checkpoint().name == "step-000000001200"

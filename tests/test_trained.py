@@ -34,12 +34,12 @@ def run(tmp_path_factory):
     numbers = {"seeds": 2, "seed": 3, "steps": 60, "warmup": 60, "replay": 60}
     config = TrainConfig(agent_of("fac"), task=TASK, **numbers)
     with RunDirectory.create_or_open(out, config.to_json(), "test") as directory:
-        training = Training(config, directory, quiet=True)
+        training = Training.begin(config, directory, quiet=True)
         training.advance(20)
-        training.state = eqx.tree_at(lambda s: s.normalizer, training.state, SEEN)
-        halved = jax.tree.map(
-            lambda leaf: 0.5 * leaf, jax.vmap(config.agent.evaluation_policies)(training.state.agent)
-        )
+        training.device.flush()
+        state = eqx.tree_at(lambda s: s.normalizer, training.device.state, SEEN)
+        training.device.put(state, training.device.memory)
+        halved = jax.tree.map(lambda leaf: 0.5 * leaf, jax.vmap(config.agent.evaluation_policies)(state.agent))
         training.best = training.best.improved(halved, EARLIER, np.array([1.0, 1.0]), 10)
         training.save()
         training.close()

@@ -3,24 +3,23 @@
 import dataclasses
 import fnmatch
 import hashlib
-from pathlib import Path
 import shutil
 
 import numpy as np
 import pytest
 
 from benchmarks.attacks.small import small_config, train_until
+from fcritic.agents.fac import Explore
 from fcritic.cli.dispatch import run as command
 from fcritic.envs import task_spec
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
-from fcritic.training.saving import learning_of, load_policies
+from fcritic.training.saving import Checkpoints, learning_of, load_policies
 
 NAN, INF = float("nan"), float("inf")
 CONFIG = small_config("fac")
-CONFIG = dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, exploration_noise=0.1))
+CONFIG = dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, explore=Explore(noise=0.1)))
 SPEC = task_spec(CONFIG.task)
 ITERATIONS = 25
 
@@ -56,7 +55,7 @@ def change_replay(run, column, value):
     newest = run.latest_checkpoint()
     groups, facts = checkpoint.load(newest)
     piece = facts["replay"]["pieces"][0]
-    path = Path(run.replay) / f"rows-{piece[0]:012d}.f32"
+    path = run.replay.path / f"rows-{piece[0]:012d}.f32"
     rows = np.frombuffer(path.read_bytes(), np.float32).copy()
     rows[column] = value
     path.write_bytes(rows.tobytes())

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     agent = TD3(actor_hidden=(8,), critic_hidden=(8,))
     config = TrainConfig(agent, recipe="td3", task="pendulum-swingup", replay=10, action_repeat=20)
     with RunDirectory.create_or_open(path, config.to_json(), "") as directory:
-        training = Training(config, directory, quiet=True)
+        training = Training.begin(config, directory, quiet=True)
         training.save()
         training.close()
     return path

@@ -36,7 +36,7 @@ def untrained(folder, agent, task, **more):
     """A run that has saved a checkpoint before it learned anything, which takes a moment."""
     config = TrainConfig(agent, recipe="fac-small", task=task, replay=10, **more)
     with RunDirectory.create_or_open(folder, config.to_json(), "") as directory:
-        training = Training(config, directory, quiet=True)
+        training = Training.begin(config, directory, quiet=True)
         training.save()
         training.close()
     return folder

@@ -17,8 +17,8 @@ from fcritic.logs import metrics as logs
 from fcritic.runs import directory, replay_log
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
-from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training
+from fcritic.training.saving import Checkpoints
 
 FAULTS = {"full": errno.ENOSPC, "read-only": errno.EROFS, "broken": errno.EIO}
 
@@ -84,8 +84,8 @@ def check(most: int, say: Callable[[str], None], kinds: tuple[str, ...] = tuple(
 def _attack(config: TrainConfig, out: Path, failing: FailingDisk) -> dict:
     """Trains with a good disk, with a failing one over two saves, then with a good one to the end."""
     with RunDirectory.create_or_open(out, config.to_json(), "reliability", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
-        training.reporter.warn = lambda line: None  # hundreds of them
+        training = Training.begin(config, run, quiet=True)
+        training.report.warn = lambda line: None  # hundreds of them
         try:
             training.advance(40)
             training.save()
@@ -95,7 +95,7 @@ def _attack(config: TrainConfig, out: Path, failing: FailingDisk) -> dict:
                     training.advance(10)
                     with contextlib.suppress(CannotWrite):
                         training.save()
-            found, faults = Checkpoints(run, config, training.learning).load()
+            found, faults = Checkpoints(run, config, training.device.learning).load()
             intact = found is not None and not faults and found.path.name >= saved.name
             training.advance(config.iterations - training.progress.iteration)
             training.save()

@@ -1,7 +1,6 @@
 """Damaged and forged runs: always one clear error or a sound result; never a crash, a hang or foreign code."""
 
 from collections.abc import Callable
-import hashlib
 import json
 from pathlib import Path
 import random
@@ -12,15 +11,14 @@ import time
 from typing import Any
 import warnings
 
+from benchmarks.attacks.forging import sign
 from benchmarks.attacks.hostile import corpus
 from benchmarks.attacks.small import small_config, train_until
 from fcritic import envs
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
-from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
-from fcritic.training.saving import learning_of, load_policies, restore_environments
+from fcritic.training.saving import Checkpoints, learning_of, load_policies, restore_environments
 from fcritic.types import EnvSpec
 
 SLOW = 10.0
@@ -160,20 +158,6 @@ def _mutated_json(value: Any, generator: random.Random) -> Any:
         place = generator.randrange(len(value))
         return [*value[:place], _mutated_json(value[place], generator), *value[place + 1 :]]
     return generator.choice(strange)
-
-
-def sign(folder: Path) -> None:
-    """Makes a checkpoint's manifest vouch for whatever is in its files, as one who can write would do."""
-    path = folder / checkpoint.MANIFEST
-    try:
-        manifest = json.loads(path.read_bytes())
-        for group, entry in manifest["groups"].items():
-            data = (folder / f"{group}.safetensors").read_bytes()
-            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        manifest["sha256"] = checkpoint._manifest_hash(manifest)
-        path.write_text(json.dumps(manifest))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # nothing left to sign
-        return
 
 
 def _peak_memory() -> float:

@@ -1,12 +1,12 @@
 """Runs that an attacker would make: each entry changes an unharmed one in place."""
 
 from collections.abc import Callable
-import hashlib
 import json
 import os
 from pathlib import Path
 import struct
 
+from benchmarks.attacks.forging import change_manifest, foreign_code, forge, header, newest
 from fcritic.runs import checkpoint
 
 Attack = Callable[[Path], None]
@@ -17,33 +17,7 @@ def corpus(planted: Path) -> dict[str, Attack]:
     return _files(planted) | _manifests(planted) | _places() | _configs(planted)
 
 
-def foreign_code(planted: Path) -> bytes:
-    """A pickle, written by hand since the product has no pickle, that touches a file when it is read."""
-    command = f"touch {planted}".encode()
-    return b"cposix\nsystem\n(S'" + command + b"'\ntR."
-
-
-def newest(run: Path) -> Path:
-    """The newest checkpoint."""
-    return sorted((run / "checkpoints").glob("step-*"))[-1]
-
-
-def _forge(run: Path, data: bytes, group: str = "agent") -> None:
-    """Puts data in the place of a group, with a manifest that vouches for it."""
-    folder = newest(run)
-    (folder / f"{group}.safetensors").write_bytes(data)
-    manifest = json.loads((folder / checkpoint.MANIFEST).read_bytes())
-    manifest["groups"][group] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    _write_manifest(run, manifest)
-
-
-def _write_manifest(run: Path, manifest: dict) -> None:
-    manifest["sha256"] = checkpoint._manifest_hash(manifest)
-    (newest(run) / checkpoint.MANIFEST).write_text(json.dumps(manifest))
-
-
 def _files(planted: Path) -> dict[str, Attack]:
-    header = lambda text: struct.pack("<Q", len(text)) + text
     tensor = lambda kind, shape, place: header(
         json.dumps({"x": {"dtype": kind, "shape": shape, "data_offsets": place}}).encode()
     )
@@ -71,13 +45,13 @@ def _files(planted: Path) -> dict[str, Attack]:
         + bytes(4),
     }
     attacks: dict[str, Attack] = {
-        name: (lambda run, data=data: _forge(run, data)) for name, data in contents.items()
+        name: (lambda run, data=data: forge(newest(run), "agent", data)) for name, data in contents.items()
     }
     for group in ("rollout", "environments", "best"):
-        attacks[f"another file as {group}"] = lambda run, group=group: _forge(
-            run, contents["hidden bytes"][:70], group
+        attacks[f"another file as {group}"] = lambda run, group=group: forge(
+            newest(run), group, contents["hidden bytes"][:70]
         )
-        attacks[f"no arrays in {group}"] = lambda run, group=group: _forge(run, header(b"{}"), group)
+        attacks[f"no arrays in {group}"] = lambda run, group=group: forge(newest(run), group, header(b"{}"))
     return attacks
 
 
@@ -115,14 +89,8 @@ def _manifests(planted: Path) -> dict[str, Attack]:
         "replay backwards": lambda m: m["facts"]["replay"].update(oldest=9, written=3),
     }
     for name, change in changes.items():
-        attacks[f"manifest: {name}"] = lambda run, change=change: _change_manifest(run, change)
+        attacks[f"manifest: {name}"] = lambda run, change=change: change_manifest(newest(run), change)
     return attacks
-
-
-def _change_manifest(run: Path, change: Callable[[dict], object]) -> None:
-    manifest = json.loads((newest(run) / checkpoint.MANIFEST).read_bytes())
-    change(manifest)
-    _write_manifest(run, manifest)
 
 
 def _places() -> dict[str, Attack]:

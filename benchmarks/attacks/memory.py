@@ -45,7 +45,7 @@ def _long(iterations: int, say: Callable[[str], None]) -> dict:
         tempfile.TemporaryDirectory() as name,
         RunDirectory.create_or_open(Path(name) / "run", config.to_json(), "reliability", FREE_FIELDS) as run,
     ):
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         for _ in range(10):
             training.advance(iterations // 10)
             sizes.append(resident_mb())

@@ -53,7 +53,7 @@ def small_config(recipe: str) -> TrainConfig:
 def train_until(config: TrainConfig, out: Path, iteration: int) -> None:
     """Trains in a directory, or continues there, up to an iteration, and saves as a signal would make it save."""
     with RunDirectory.create_or_open(out, config.to_json(), "reliability", FREE_FIELDS) as run:
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         try:
             training.advance(iteration - training.progress.iteration)
             training.save()

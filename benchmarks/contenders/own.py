@@ -11,8 +11,6 @@ import sys
 import tempfile
 import time
 
-import jax
-
 from fcritic.config import TrainConfig
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.versions import versions
@@ -32,13 +30,13 @@ def main(recipe: str, task: str, warmup: int) -> None:
         tempfile.TemporaryDirectory() as folder,
         RunDirectory.create_or_open(f"{folder}/run", config.to_json(), "bench", frozenset()) as run,
     ):
-        training = Training(config, run, quiet=True)
+        training = Training.begin(config, run, quiet=True)
         training.advance(config.warmup_iterations + 100)
         _tell({"settings": config.to_json(), "versions": versions()})
         for line in sys.stdin:
             start = time.perf_counter()
             training.advance(int(line))
-            jax.block_until_ready(training.flat.leaves)
+            training.device.wait()
             _tell({"steps": int(line), "seconds": time.perf_counter() - start})
 
 

@@ -1,4 +1,4 @@
-"""What SAC and TD3 share: an ensemble of critics Q(s, a), a common target, and one value for the actor."""
+"""The common part of SAC and TD3: an ensemble of critics Q(s, a), one target, and one value for the actor."""
 
 import abc
 import dataclasses
@@ -11,10 +11,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic import ensembles
-from fcritic.agents.base import AbstractAgent, ActorBatch
-from fcritic.agents.learner import Learner
+from fcritic.agents.base import AbstractAgent, ActorBatch, Learner
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
+from fcritic.networks.precision import lower
 from fcritic.types import EnvSpec, Metrics, Transition
 
 State = TypeVar("State")
@@ -25,16 +25,16 @@ ActorValue = Literal["min", "mean", "first"]
 def values(
     critics: StateActionCritic, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"]
 ) -> Float[Array, "critics batch"]:
-    """Q_i(s_b, a_b) of every critic.
+    """Returns Q_i(s_b, a_b) of every critic.
 
     Each critic gets a copy of the inputs: its products are then its own, and nothing is reordered between them.
     """
     copies = lambda leaf: jnp.broadcast_to(leaf, (ensembles.size(critics), *leaf.shape))
-    return vmap(lambda critic, o, a: critic.rows(o, a))(critics, copies(obs), copies(act))
+    return vmap(lambda critic, o, a: critic(o, a))(critics, copies(obs), copies(act))
 
 
 def draw_subset(critics: StateActionCritic, subset: Subset, key: PRNGKeyArray) -> StateActionCritic:
-    """`subset` different critics, drawn anew at each update; all of them where that is asked."""
+    """Returns `subset` different critics, drawn anew at each update, or all of them."""
     count = ensembles.size(critics)
     if subset in ("all", count):
         return critics
@@ -42,7 +42,7 @@ def draw_subset(critics: StateActionCritic, subset: Subset, key: PRNGKeyArray) -
 
 
 def for_actor(all_values: Float[Array, "critics batch"], kind: ActorValue) -> Float[Array, " batch"]:
-    """The value that the actor climbs, from those of all critics."""
+    """Returns the value that the actor climbs, from those of all critics."""
     if kind == "first":
         return all_values[0]
     return all_values.min(axis=0) if kind == "min" else all_values.mean(axis=0)
@@ -51,7 +51,7 @@ def for_actor(all_values: Float[Array, "critics batch"], kind: ActorValue) -> Fl
 def critic_loss(
     critics: StateActionCritic, goal: Float[Array, " batch"], batch: Transition
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The sum over critics of the mean squared distance to one common target, without a factor 1/2."""
+    """Returns the sum over critics of the mean squared distance to one common target, without a factor 1/2."""
     value = values(critics, batch.obs, batch.act)
     losses = jnp.mean((value - goal[None]) ** 2, axis=1)
     metrics = {
@@ -74,21 +74,21 @@ class CriticEnsembleAgent(AbstractAgent[State]):
     critics: int = 2
     """Critics and targets (Haarnoja 2018, Fujimoto 2018: 2; paper's SAC+ and TD3+: 10)."""
     subset: Subset = "all"
-    """Target critics whose minimum is the target: `all`, or so many, drawn at each update (fork: 1, REDQ: 2)."""
+    """Target critics whose minimum is the target: `all`, or a number of them, drawn at each update (public code: 1,
+    REDQ: 2)."""
     actor_value: ActorValue = "min"
-    """What the actor climbs: `min`, `mean` or the `first` critic (fork: min, plus: mean; sfujim/TD3: first)."""
+    """The value that the actor climbs: `min`, `mean` or the `first` critic (public code: min; plus: mean;
+    sfujim/TD3: first)."""
     layer_norm: bool = False
     """Layer norm in the critics between linear and ReLU (paper's SAC+ and TD3+: on)."""
     learning_rate: float = 3e-4
-    """Step of Adam for actor and critics (Table `tab:hyperparams`)."""
+    """Step of Adam for actor and critics (Table 1)."""
     tau: float = 0.005
-    """Target update rate (Table `tab:hyperparams`)."""
+    """Target update rate (Table 1)."""
     actor_hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of the actor (Table `tab:hyperparams`)."""
+    """Hidden layers of the actor (Table 1)."""
     critic_hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of a critic (Table `tab:hyperparams`)."""
-    adam_epsilon: float = 1e-8
-    """Adam's guard against division by zero (open)."""
+    """Hidden layers of a critic (Table 1)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,60 +103,46 @@ class CriticEnsembleAgent(AbstractAgent[State]):
 
     @abc.abstractmethod
     def next_value(self, state: State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
-        """What the next state is worth, by the target critics."""
+        """Returns the value of the next state, by the target critics."""
 
     def critic_target(self, state: State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
-        """y = r + gamma d v(s'), where d is 0 at the end of a task."""
+        """Returns y = r + gamma d v(s'), where d is 0 at the end of a task."""
         future = self.next_value(state, batch, key)
         return jax.lax.stop_gradient(batch.reward + self.discount * batch.discount * future)
 
     def train_critics(self, state: Any, batch: Transition, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        """One step of all critics toward the common target."""
+        """Returns the critics after one step toward the common target, and its metrics."""
         goal = self.critic_target(state, batch, key)
-        loss = lambda critics: critic_loss(critics.lowered(self.compute_dtype), goal, batch)
-        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.params)
+        loss = lambda critics: critic_loss(lower(critics, self.compute_dtype), goal, batch)
+        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.net)
         return state.critics.apply(grads, self.optimiser()), metrics
 
     def smallest(
         self, targets: StateActionCritic, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"], key
     ) -> Float[Array, " batch"]:
-        """The minimum over the drawn subset of target critics."""
-        return values(draw_subset(targets, self.subset, key).lowered(self.compute_dtype), obs, act).min(axis=0)
+        """Returns the minimum over the drawn subset of target critics."""
+        return values(lower(draw_subset(targets, self.subset, key), self.compute_dtype), obs, act).min(axis=0)
 
     def begin_critics(self, spec: EnvSpec, key: PRNGKeyArray) -> Learner:
-        """Critics before any training; their targets begin as copies."""
+        """Returns critics before any training; their targets begin as copies."""
         make = lambda k: StateActionCritic(
             spec.obs_dim, spec.act_dim, self.critic_hidden, layer_norm=self.layer_norm, key=k
         )
         return Learner.start(ensembles.stack(make, self.critics, key), self.optimiser())
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Adam for actor and critics."""
-        return optax.adam(self.learning_rate, eps=self.adam_epsilon)
+        """Returns Adam for actor and critics."""
+        return optax.adam(self.learning_rate)
 
     def rollout_policy(self, state: Any) -> Any:
-        """The one actor."""
+        """Returns the one actor."""
         return state.actor.params
 
     def evaluation_policies(self, state: Any) -> Any:
-        """The one actor, as a stack of one; called without noise it is deterministic."""
-        return jax.tree.map(lambda leaf: leaf[None], state.actor.params)
+        """Returns the one actor as a stack of one; called without noise it is deterministic."""
+        return jax.tree.map(lambda leaf: leaf[None], state.actor.net)
 
     def disagreement(self, state: Any, obs: Float[Array, "batch obs"]) -> Float[Array, " 1"]:
-        """At the action that the one actor takes without noise."""
-        found = values(state.critics.params, obs, vmap(state.actor.params)(obs))
+        """Returns the critics' standard deviation at the action that the one actor takes without noise."""
+        found = values(state.critics.net, obs, vmap(state.actor.net)(obs))
         return found.std(axis=0).mean(keepdims=True)
-
-    def describe(self, spec: EnvSpec) -> dict[str, Any]:
-        """Every field, and what is the same for all."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"actors": 1, "optimizer": "adam", "activation": "relu"} | fields
-
-    def parts(self, state: Any) -> dict[str, Any]:
-        """One member of each part, and all that is trained."""
-        return {
-            "one_actor": state.actor.params,
-            "one_critic": jax.eval_shape(lambda t: ensembles.member(t, 0), state.critics.params),
-            "all_critics": state.critics.params,
-            "all_targets": state.targets,
-        }

@@ -1,41 +1,87 @@
-"""The functional actor-critic: Algorithm `alg-nn` of the paper, in its own order."""
+"""The functional actor-critic: Algorithm 5 of the paper, in its own order."""
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 import optax
 
-from fcritic import ensembles
-from fcritic.agents.action_noise import draw_noise, with_noise
-from fcritic.agents.base import AbstractAgent
-from fcritic.agents.fac_limits import require_sensible
-from fcritic.agents.fac_rollout import RolloutMemory, begin_rollout, rollout_action
-from fcritic.agents.fac_start import begin_actors, begin_critics, begin_priors
-from fcritic.agents.fac_state import FACState, Policies
-from fcritic.agents.facts import cheaper_than, parts_of, table_of
-from fcritic.agents.learner import Learner
-from fcritic.agents.losses import actions, functional_critic_loss, own_values
-from fcritic.agents.masks import mask_weights
-from fcritic.agents.neighbours import NeighbourKind, draw_neighbours
-from fcritic.agents.optimisers import critic_adam, heads_later
-from fcritic.agents.pairing import Pairing, actor_gradients, permuted
-from fcritic.kernels.packing import unpack
+from fcritic import ensembles, kernels
+from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
+from fcritic.agents.losses import Pairing, actor_gradients, functional_critic_loss, own_values
+from fcritic.errors import UsageError, require_at_least
+from fcritic.kernels.packing import Packed
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
-from fcritic.networks.critics import FunctionalCritic, ValueHead
+from fcritic.networks.critics import BlindEncoder, FunctionalCritic, PrimedHead, Prior, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.networks.precision import Precision
-from fcritic.networks.priors import Prior
+from fcritic.networks.precision import Precision, lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
-Targets = Literal["own", "mean"]
+_PRIOR_STREAM = 2**31  # far from 0, 1, 2, which the first parameters use
+Policies = DeterministicPolicy | Packed
 
-_PRIOR_STREAM, _MASK_STREAM = 2**31, 2**31 + 1  # far from 0, 1, 2, which the first parameters use
+
+@dataclasses.dataclass(frozen=True)
+class Explore:
+    """How the actors collect data."""
+
+    noise: float = 0.0
+    """Standard deviation of each step's addition to the exploration noise, unknown to the critics (paper: none;
+    TD3+: 0.2)."""
+    memory: float = 0.85
+    """Share of that noise that stays from step to step (TD3+: 0.85; 0: no memory)."""
+    actors: int | None = None
+    """Ablation: only the first so many actors collect data, all learn from it (paper: all collect)."""
+    per_step: bool = False
+    """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
+
+    def __post_init__(self) -> None:
+        require_at_least(0, **{"explore.noise": self.noise})
+        if not 0 <= self.memory < 1:
+            raise UsageError(f"--explore.memory must be in [0, 1), not {self.memory:g}")
+
+
+class Explorer(NamedTuple):
+    """The memory of an environment for an episode where actors explore with noise."""
+
+    actor: Int[Array, ""]
+    noise: Float[Array, " act"]
+
+
+RolloutMemory = Int[Array, ""] | Explorer
+"""The rollout actor's index, with its noise where there is some."""
+
+
+class FACState(eqx.Module):
+    """The learned part of the agent; every field has a leading axis of n members."""
+
+    actors: Learner
+    """The policies A_t."""
+    critics: Learner
+    """The critics Q^(i); a shared encoder has no leading axis."""
+    targets: ValueHead | Packed
+    """The delayed heads, xi'_sa and xi'_joint."""
+    priors: Prior | None = None
+    """A fixed function for each critic, added to it and to its target."""
+
+    def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
+        """Returns these heads, each with its prior where there are priors."""
+        return heads if self.priors is None else PrimedHead(heads, net(self.priors))
+
+    @property
+    def valued_by(self) -> FunctionalCritic:
+        """The critics with their priors."""
+        return self.with_priors(self.critics.net)
+
+    def with_priors(self, critics: FunctionalCritic) -> FunctionalCritic:
+        """Returns these critics with the priors of the state."""
+        return FunctionalCritic(critics.encoder, self.primed(critics.head))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,88 +96,82 @@ class FAC(AbstractAgent[FACState]):
     members: int = 10
     """Actors and critics, n (text: 10)."""
     critics: int | None = None
-    """Critics, where they shall not be as many as the actors (paper: n; needs `pairing` mean)."""
+    """Number of critics, where it differs from that of the actors (paper: n; needs `pairing` mean)."""
     learning_rate: float = 3e-4
-    """Step of Adam for actors and critics (Table `tab:hyperparams`)."""
-    encoder_learning_rate: float | None = None
-    """Step of Adam for the actor encoder and its probes (paper and default: the same)."""
+    """Step of Adam for actors and critics (Table 1)."""
     tau: float = 0.005
-    """Target update rate, 1 - rho (Table `tab:hyperparams`)."""
+    """Target update rate, 1 - rho (Table 1)."""
     actor_hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of an actor (Table `tab:hyperparams`)."""
+    """Hidden layers of an actor (Table 1)."""
     state_action_hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of the state-action encoder E_sa (Table `tab:hyperparams`)."""
+    """Hidden layers of the state-action encoder E_sa (Table 1)."""
     state_action_code: int = 64
-    """State-action encoding dimension (Table `tab:hyperparams`)."""
+    """State-action encoding dimension (Table 1)."""
     joint_hidden: tuple[int, ...] = (256, 256)
-    """Hidden layers of the joint encoder E_joint (Table `tab:hyperparams`)."""
+    """Hidden layers of the joint encoder E_joint (Table 1)."""
     layer_norm: bool = True
-    """Layer norm in E_sa (also its output) and E_joint (open; public fork: on)."""
+    """Layer norm in E_sa (also its output) and E_joint (open; public code: on)."""
     actor_last_scale: float = 0.003
-    """Spread of the actors' last layer at the start (open; public fork: 0.003, so all begin near 0)."""
+    """Spread of the actors' last layer at the start (open; public code: 0.003, so all begin near 0)."""
     actor_reach: float | None = None
-    """What the mean size of an actor's last layer is held to before its tanh, so that its actions keep off their
-    bounds, where they could learn no more (paper: none; Wang 2020: 1)."""
+    """Upper limit of the mean size of an actor's last layer before its tanh, which keeps actions off their bounds,
+    where the tanh is flat (paper: none; Wang 2020: 1)."""
     encoder: EncoderConfig = EncoderConfig()
     """The actor encoder E_act."""
     functional: bool = True
     """Ablation: False gives plain critics Q(s, a), each learning on its own actor only."""
-    adam_epsilon: float = 1e-8
-    """Adam's guard against division by zero (open)."""
-    actor_states: Literal["current", "both"] = "current"
-    """States of the actor update: those of the batch, or `both` these and their successors (open; fork: both)."""
     second_term: float = 1.0
     """Weight of the second gradient term, through the policy input (1: the exact gradient, 0: without)."""
     pairing: Pairing = "fixed"
-    """Which critic improves an actor: its own (paper), one drawn at each update, or the mean of all."""
-    targets: Targets = "own"
-    """What a critic regresses on: the target of its own (paper), or the mean over all critics."""
-    neighbours: NeighbourKind = "none"
-    """Policies never run that the critics learn on too (paper: none)."""
-    neighbour_scale: float = 3.0
-    """How far neighbours lie, meant for `path`; the others want less (see `fcritic.agents.neighbours`)."""
-    neighbour_rate: float = 0.005
-    """Rate of the slow average that `path` neighbours start from."""
-    action_noise: float = 0.0
-    """Deviation of the noise that is part of every policy: in training, in targets and in the actors' updates
-    (paper: none). Evaluation has none."""
-    exploration_noise: float = 0.0
-    """Deviation of what a step adds to the noise of exploring, unknown to the critics (paper: none; TD3+: 0.2)."""
-    exploration_memory: float = 0.85
-    """Share of that noise that stays from step to step (TD3+: 0.85; 0: no memory)."""
-    per_step_actor: bool = False
-    """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
-    rollout_actors: int | None = None
-    """Ablation: only the first so many actors collect data, all learn from it (paper: all collect)."""
+    """Which critic improves an actor: its own (paper), or the mean of all."""
+    explore: Explore = Explore()
+    """How the actors collect data."""
     prior_scale: float = 0.0
-    """beta: a fixed random function of deviation about beta, added to each critic and its target (paper: none)."""
-    mask_probability: float = 1.0
-    """Share of the transitions that a critic learns from, drawn for each pair of the two once (paper: all)."""
+    """beta: a fixed random function with a standard deviation of about beta, added to each critic and its target
+    (paper: none)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_sensible(self)
+        require_at_least(1, members=self.members, critics=self.critic_count)
+        require_at_least(1, **{"explore.actors": self.collectors, "state_action_code": self.state_action_code})
+        if self.collectors > self.members:
+            limit = f"at most the members, {self.members}"
+            raise UsageError(f"--explore.actors must be {limit}, not {self.collectors}")
+        for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
+            require_at_least(1, **{name: min(getattr(self, name), default=1)})
+        require_at_least(0, learning_rate=self.learning_rate, prior_scale=self.prior_scale)
+        if self.actor_reach is not None and not self.actor_reach > 0:
+            raise UsageError(f"--actor-reach must be above 0, not {self.actor_reach:g}")
+        if not 0 <= self.tau <= 1:
+            raise UsageError(f"--tau must be in [0, 1], not {self.tau:g}")
+        layers = len(self.actor_hidden) + 1
+        if outside := [layer for layer in self.encoder.layers if not -layers <= layer < layers]:
+            raise UsageError(f"--encoder.layers names layer {outside[0]}, but actors have {layers} layers")
+        if not self.functional and self.pairing != "fixed":
+            raise UsageError("plain critics value their own actor only; leave --pairing at fixed")
+        if self.critic_count != self.members and self.pairing != "mean":
+            raise UsageError("--critics that are not as many as --members have no pairs; use --pairing mean")
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> FACState:
-        """Actors, critics and targets (lines 1-3)."""
+        """Returns actors, critics and targets (lines 1-3)."""
         actor_key, encoder_key, head_key = apart(key, 3)
-        policies = begin_actors(self, spec, actor_key)
-        critics = begin_critics(self, spec, encoder_key, head_key)
-        return FACState(
-            Learner.start(policies, self._actor_optimiser()),
-            Learner.start(critics, self._critic_optimiser()),
-            critics.head,
-            policies if self.neighbours == "path" else None,
-            begin_priors(self, spec, jax.random.fold_in(key, _PRIOR_STREAM)) if self.prior_scale else None,
-            jax.random.key_data(jax.random.fold_in(key, _MASK_STREAM)) if self.numbered else None,
-        )
+        policies = ensembles.stack(partial(self._actor, spec), self.members, actor_key)
+        heads = ensembles.stack(lambda k: self._head(spec, self._code, key=k), self.critic_count, head_key)
+        critics = FunctionalCritic(self._encoder(spec, encoder_key), heads)
+        priors = None
+        if self.prior_scale:
+            prior_key = jax.random.fold_in(key, _PRIOR_STREAM)
+            priors = ensembles.stack(partial(self._prior, spec), self.critic_count, prior_key)
+        learner = partial(Learner.start, optimiser=self.optimiser())
+        return FACState(learner(policies), learner(critics), critics.head, priors)
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
-        """The rollout actor of the episode (line 7)."""
-        return begin_rollout(self, spec, key)
+        """Returns the rollout actor of the episode (line 7); no noise yet."""
+        actor = self._draw_actor(key)
+        return Explorer(actor, jnp.zeros(spec.act_dim)) if self.explore.noise else actor
 
     def rollout_policy(self, state: FACState) -> Policies:
-        """All n actors."""
+        """Returns all n actors."""
         return state.actors.params
 
     evaluation_policies = rollout_policy
@@ -139,112 +179,116 @@ class FAC(AbstractAgent[FACState]):
     def act(
         self, policy: Policies, memory: RolloutMemory, obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], RolloutMemory]:
-        """The rollout actor's action, without noise unless that is asked for (line 8)."""
-        return rollout_action(self, policy, memory, obs, key)
+        """Returns the rollout actor's action, without noise unless that is asked for (line 8)."""
+        index = memory.actor if isinstance(memory, Explorer) else memory
+        if self.explore.per_step:
+            index = self._draw_actor(key)
+        # Computing all actors and picking one is cheaper than gathering one actor's weights.
+        act = vmap(lambda one: one(obs))(net(policy))[index]
+        if not isinstance(memory, Explorer):
+            return act, memory
+        noise = remembered_noise(memory.noise, self.explore.noise, self.explore.memory, key)
+        return with_noise(act, noise), Explorer(memory.actor, noise)
 
-    def foresee(self, state: FACState, batches: Transition, keys: Key[Array, " updates"]) -> Transition:
-        """The actors' next actions, unless policies that are drawn for each update join them."""
-        if self.neighbours != "none":
-            return batches
-        policies, obs = unpack(state.actors.params), batches.next_obs
-        together = actions(policies, obs.reshape(-1, obs.shape[-1]), self.compute_dtype)
-        act = jnp.moveaxis(together.reshape(len(together), *obs.shape[:2], -1), 1, 0)
-        return batches._replace(next_act=vmap(self._with_own_noise)(act, keys))
+    def critic_updates(
+        self, state: FACState, batches: Transition, keys: Key[Array, " updates"]
+    ) -> tuple[FACState, Metrics]:
+        """G critic updates (lines 10-17).
+
+        Actors rest meanwhile, so their next actions are computed for all batches at once.
+        """
+        obs = batches.next_obs
+        act = kernels.actions(state.actors.net, obs.reshape(-1, obs.shape[-1]), self.compute_dtype)
+        next_act = jnp.moveaxis(act.reshape(len(act), *obs.shape[:2], -1), 1, 0)
+        return self.in_turn(self._critic_update, state, batches, next_act)
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
-        policies, targets = unpack((state.actors.params, state.targets))
-        if self.neighbours != "none":
-            extra = draw_neighbours(self.neighbours, policies, unpack(state.slow_actors), self.neighbour_scale, key)
-            policies = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), policies, extra)
-        if batch.next_act is None:
-            act = actions(policies, batch.next_obs, self.compute_dtype)
-            batch = batch._replace(next_act=self._with_own_noise(act, key))
-        dtype, priors, weights = self.compute_dtype, self._priors(state), None
-        if self.numbered:
-            weights = mask_weights(state.mask_key, batch.number, self.critic_count, self.mask_probability)
+        return self._critic_update(
+            state, batch, kernels.actions(state.actors.net, batch.next_obs, self.compute_dtype)
+        )
+
+    def _critic_update(
+        self, state: FACState, batch: Transition, next_act: Float[Array, "actors batch act"]
+    ) -> tuple[FACState, Metrics]:
+        policies, dtype = state.actors.net, self.compute_dtype
+        targets = lower(state.primed(net(state.targets)), dtype)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
-            sides = critics.lowered(dtype), targets.lowered(dtype)
-            given = (policies, batch, self.discount, self.shared_encoder, priors, weights)
-            return functional_critic_loss(*sides, *given, self.targets == "mean")
+            critics = lower(state.with_priors(critics), dtype)
+            return functional_critic_loss(critics, targets, policies, next_act, batch, self.discount)
 
-        grads, metrics = jax.grad(loss, has_aux=True)(unpack(state.critics.params))
-        critics = state.critics.apply(heads_later(grads, dtype), self._critic_optimiser())
+        grads, metrics = jax.grad(loss, has_aux=True)(state.critics.net)
+        critics = state.critics.apply(grads, self.optimiser())
         delayed = ensembles.polyak(state.targets, critics.params.head, self.tau)
-        slow = state.slow_actors
-        if slow is not None:
-            slow = ensembles.polyak(slow, state.actors.params, self.neighbour_rate)
-        return dataclasses.replace(state, critics=critics, targets=delayed, slow_actors=slow), metrics
+        return dataclasses.replace(state, critics=critics, targets=delayed), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
-        policies, critics = unpack((state.actors.params, state.critics.params))
-        critics = critics.lowered(self.compute_dtype)
-        priors = self._priors(state)
-        if self.pairing == "permuted":
-            critics, priors = permuted(critics, priors, self.shared_encoder, key)
-        obs = jnp.concatenate([batch.obs, batch.next_obs]) if self.actor_states == "both" else batch.obs
-        noise = draw_noise(self.action_noise, (obs.shape[0], batch.act.shape[1]), key)
-        given = (obs, self.second_term, self.shared_encoder, self.pairing == "mean", noise)
-        losses, grads = actor_gradients(policies, critics, priors, *given)
-        actors = state.actors.apply(grads, self._actor_optimiser())
+        critics = lower(state.valued_by, self.compute_dtype)
+        losses, grads = actor_gradients(state.actors.net, critics, batch.obs, self.second_term, self.pairing)
+        actors = state.actors.apply(grads, self.optimiser())
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
-        return eqx.tree_at(lambda s: s.actors, state, actors), metrics
+        return dataclasses.replace(state, actors=actors), metrics
 
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
-        """Over all critics, also those of other actors."""
-        found = own_values(state.critics.params, state.actors.params, obs, self.shared_encoder, state.priors)
-        return found.std(axis=0).mean(axis=-1)
+        """Returns the critics' standard deviation about each actor, at its own actions."""
+        return own_values(state.valued_by, state.actors.net, obs).std(axis=0).mean(axis=-1)
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
-        """Every row of Table `tab:hyperparams`, and what the text adds to it."""
-        return table_of(self, spec)
-
-    def parts(self, state: FACState) -> dict[str, Any]:
-        """One member of each part, and all that is trained; priors, where there are some, are not."""
-        return parts_of(self, state)
+        """Returns the options, with the number of critics and the length of the encoder's sequence."""
+        tokens = self.encoder.token_count((*self.actor_hidden, spec.act_dim))
+        return super().describe(spec) | {"critics": self.critic_count, "tokens": tokens}
 
     def cheaper(self) -> dict[str, "FAC"]:
-        """Variants that cost less, by the options that make them."""
-        return cheaper_than(self)
-
-    @property
-    def numbered(self) -> bool:
-        """Masks are computed from the numbers of transitions."""
-        return self.mask_probability < 1
+        """Returns variants that cost less, by the options that make them."""
+        replace = dataclasses.replace
+        encoder = lambda **changes: replace(self, encoder=replace(self.encoder, **changes))
+        variants = {"--members 4": replace(self, members=min(4, self.members))}
+        if self.functional and not self.encoder.shared:
+            variants["--encoder.shared"] = encoder(shared=True)
+        if self.functional and self.encoder.depth > 1:
+            variants["--encoder.depth 1"] = encoder(depth=1)
+        return variants
 
     @property
     def critic_count(self) -> int:
-        """Critics; as many as actors unless told otherwise."""
+        """Number of critics; as many as actors unless told otherwise."""
         return self.members if self.critics is None else self.critics
 
     @property
     def collectors(self) -> int:
-        """Actors that collect data; all unless told otherwise."""
-        return self.members if self.rollout_actors is None else self.rollout_actors
+        """Number of actors that collect data; all unless told otherwise."""
+        return self.members if self.explore.actors is None else self.explore.actors
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Returns Adam for actors and critics."""
+        return optax.adam(self.learning_rate)
 
     @property
-    def encoder_rate(self) -> float:
-        """The step of Adam for the encoder."""
-        return self.learning_rate if self.encoder_learning_rate is None else self.encoder_learning_rate
+    def _code(self) -> int:
+        return self.encoder.code if self.functional else 0
 
-    @property
-    def shared_encoder(self) -> bool:
-        """Whether the critics' encoder has no axis of members."""
-        return self.functional and self.encoder.shared
+    def _draw_actor(self, key: PRNGKeyArray) -> Int[Array, ""]:
+        """One of the actors that collect data."""
+        return jax.random.randint(key, (), 0, self.collectors)
 
-    def _with_own_noise(self, act: Float[Array, "actors batch act"], key: PRNGKeyArray) -> Float[Array, "..."]:
-        """All policies with the same noise."""
-        noise = draw_noise(self.action_noise, act.shape[1:], key)
-        return vmap(lambda one: with_noise(one, noise))(act)
+    def _actor(self, spec: EnvSpec, key: PRNGKeyArray) -> DeterministicPolicy:
+        scales = {"last_scale": self.actor_last_scale, "reach": self.actor_reach}
+        return DeterministicPolicy(spec.obs_dim, self.actor_hidden, spec.act_dim, key=key, **scales)
 
-    def _priors(self, state: FACState) -> Prior | None:
-        """In the type in which the critics compute."""
-        return None if state.priors is None else unpack(state.priors).lowered(self.compute_dtype)
+    def _encoder(self, spec: EnvSpec, key: PRNGKeyArray) -> ActorEncoder | BlindEncoder:
+        """One encoder for all critics, or one for each along a leading axis."""
+        if not self.functional:
+            return BlindEncoder()
+        make = lambda k: self.encoder.build(spec.obs_dim, (*self.actor_hidden, spec.act_dim), k)
+        return make(key) if self.encoder.shared else ensembles.stack(make, self.critic_count, key)
 
-    def _actor_optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate, eps=self.adam_epsilon)
+    def _head(self, spec: EnvSpec, code: int, **how: Any) -> ValueHead:
+        hidden = {"state_action_hidden": self.state_action_hidden, "joint_hidden": self.joint_hidden}
+        sizes = (spec.obs_dim, spec.act_dim, code, self.state_action_code)
+        return ValueHead(*sizes, **hidden, layer_norm=self.layer_norm, **how)
 
-    def _critic_optimiser(self) -> optax.GradientTransformation:
-        return critic_adam(self.learning_rate, self.encoder_rate, self.adam_epsilon)
+    def _prior(self, spec: EnvSpec, key: PRNGKeyArray) -> Prior:
+        width = self.joint_hidden[-1] if self.joint_hidden else self.state_action_code
+        return Prior(partial(self._head, spec, 0), width, scale=self.prior_scale, key=key)

@@ -1,38 +1,18 @@
 """The formulas of the functional actor-critic, each written once, for one critic and one policy."""
 
-from collections.abc import Callable
+from typing import Literal
 
 import jax
 from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from fcritic import ensembles
-from fcritic.agents.action_noise import with_noise
-from fcritic.kernels import policy_kernels, product
-from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
+from fcritic import ensembles, kernels
+from fcritic.networks.critics import BlindEncoder, FunctionalCritic, Head, PrimedHead, ValueHead, values
 from fcritic.networks.policies import Policy
-from fcritic.networks.precision import lower, on_gpu
-from fcritic.networks.priors import Prior
 from fcritic.types import Metrics, Transition
 
-FLOAT32 = jnp.dtype("float32")
-Head = Callable[[Array, Array, Array], Array]
-"""Anything that maps a code, an observation and an action to a value; usually a `ValueHead`."""
-
-
-def values(
-    head: Head,
-    codes: Float[Array, "actors code"],
-    obs: Float[Array, "batch obs"],
-    act: Float[Array, "batch act"] | Float[Array, "actors batch act"],
-) -> Float[Array, "actors batch"]:
-    """Q(pi_j, s_b, a_b) on the product of policies and states, for actions with or without a policy axis.
-
-    Actions from the replay are the same for every policy; E_sa is then computed once for all of them.
-    """
-    over_batch = vmap(head, in_axes=(None, 0, 0))
-    return vmap(over_batch, in_axes=(0, None, 0 if act.ndim == 3 else None))(codes, obs, act)
+Pairing = Literal["fixed", "mean"]
 
 
 def td_target(
@@ -41,17 +21,13 @@ def td_target(
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
     discount: float,
-    prior: Prior | None = None,
 ) -> Float[Array, "actors batch"]:
-    """y = r + gamma Q_tar(pi, s', pi(s')), eq. `eq:func_td_target`; a critic with a prior has it in its target too.
+    """Returns y = r + gamma Q_tar(pi, s', pi(s')), equation (13).
 
     The paper prints no termination; here gamma is multiplied with the stored discount, which is 0 where the
-    task ended. The code is the online encoder's and passes no gradient, eq. `eq:tar_func_q_nn`.
+    task ended. The code is the online encoder's and passes no gradient, as in (12).
     """
-    next_values = product.target_values if product.fits(target, batch.next_obs) else values
-    next_value = next_values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
-    if prior is not None:
-        next_value = next_value + prior.over(batch.next_obs, next_act)
+    next_value = kernels.values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
     return jax.lax.stop_gradient(batch.reward[None] + discount * batch.discount[None] * next_value)
 
 
@@ -60,120 +36,66 @@ def critic_loss(
     codes: Float[Array, "actors code"],
     batch: Transition,
     goal: Float[Array, "actors batch"],
-    prior: Prior | None = None,
-    weights: Float[Array, " batch"] | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The squared distance of one critic to its target, eq. `eq:func_q_loss`, averaged over policies and batch.
-
-    With a prior the critic is `head` + prior, so the head learns what the prior leaves of the target. `weights` are
-    those of a bootstrap mask.
-    """
-    added = None if prior is None else jnp.broadcast_to(prior.over(batch.obs, batch.act), goal.shape)
-    rest = goal if added is None else goal - added
-    if weights is None:
-        error = product.squared_error if product.fits(head, batch.obs) else squared_error
-        loss, value = error(head, codes, batch.obs, batch.act, rest)
-    else:
-        loss, value = squared_error(head, codes, batch.obs, batch.act, rest, weights)
-    value = value if added is None else value + added
+    """Returns one critic's mean squared distance to its target over policies and batch, (14)."""
+    loss, value = kernels.squared_error(head, codes, batch.obs, batch.act, goal)
     return loss, {"critic_loss": loss, "critic_value": value.mean(), "target_value": goal.mean()}
 
 
-def squared_error(
-    head: Head,
-    codes: Float[Array, "actors code"],
-    obs: Float[Array, "batch obs"],
-    act: Float[Array, "batch act"],
-    goal: Float[Array, "actors batch"],
-    weights: Float[Array, " batch"] | None = None,
-) -> tuple[Float[Array, ""], Float[Array, "actors batch"]]:
-    """The mean of (Q(pi, s, a) - y)^2 over the product, weighted by transition where asked, and the values."""
-    value = values(head, codes, obs, act)
-    error = (goal - value) ** 2
-    return jnp.mean(error if weights is None else weights[None] * error), value
+def encode_all(critics: FunctionalCritic, policies: Policy) -> Float[Array, "critics actors code"]:
+    """Returns the code of every policy by every critic; a shared encoder is run once and its codes repeated."""
+    count = ensembles.size(critics.head)
+    if isinstance(critics.encoder, BlindEncoder):
+        return jnp.zeros((count, ensembles.size(policies), 0))
+    if critics.shared:
+        codes = kernels.codes(critics.encoder, policies)
+        return jnp.broadcast_to(codes, (count, *codes.shape))
+    return vmap(lambda encoder: kernels.codes(encoder, policies))(critics.encoder)
 
 
-def actions(
-    policies: Policy, obs: Float[Array, "batch obs"], dtype: jnp.dtype = FLOAT32
-) -> Float[Array, "actors batch act"]:
-    """pi_j(s_b) of every policy, computed in this type, where they fit by the kernels that encoders use."""
-    if dtype == FLOAT32:
-        return vmap(lambda policy: vmap(policy)(obs))(policies)
-    policies, obs = lower(policies, dtype), obs.astype(dtype)
-    fit = (product.INTERPRET or on_gpu()) and policy_kernels.fit(policies, obs)
-    one = lambda policy: policy_kernels.last_layers(policy, obs, product.INTERPRET)[1] if fit else vmap(policy)(obs)
-    return vmap(one)(policies).astype(jnp.float32)
-
-
-def encode_all(
-    critics: FunctionalCritic, policies: Policy, shared_encoder: bool
-) -> Float[Array, "critics actors code"]:
-    """The code of every policy by every critic; a shared encoder is run once and its codes repeated."""
-    if shared_encoder:
-        codes = critics.encoder.codes(policies)
-        return jnp.broadcast_to(codes, (ensembles.size(critics.head), *codes.shape))
-    return vmap(lambda encoder: encoder.codes(policies))(critics.encoder)
-
-
-def own_codes(critics: FunctionalCritic, policies: Policy, shared_encoder: bool) -> Float[Array, "actors code"]:
-    """The code of each policy by the critic with its index."""
-    if shared_encoder:
-        return critics.encoder.codes(policies)
-    return vmap(lambda critic, policy: critic.encode(policy))(critics, policies)
+def own_codes(critics: FunctionalCritic, policies: Policy) -> Float[Array, "actors code"]:
+    """Returns the code of each policy by the critic with its index."""
+    if critics.shared:
+        return kernels.codes(critics.encoder, policies)
+    alone = lambda policy: jax.tree.map(lambda leaf: leaf[None], policy)
+    return vmap(lambda encoder, policy: kernels.codes(encoder, alone(policy))[0])(critics.encoder, policies)
 
 
 def functional_critic_loss(
     critics: FunctionalCritic,
-    targets: ValueHead,
+    targets: ValueHead | PrimedHead,
     policies: Policy,
+    next_act: Float[Array, "actors batch act"],
     batch: Transition,
     discount: float,
-    shared_encoder: bool,
-    priors: Prior | None = None,
-    weights: Float[Array, "critics batch"] | None = None,
-    common_target: bool = False,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
+    """Returns the sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
 
     A sum, so that each head's gradient is that of its own loss; a shared encoder gets the sum over critics.
-    Plain critics cannot tell policies apart, so each learns on its own actor only. `common_target` gives all
-    critics the mean of their targets.
+    Plain critics cannot tell policies apart, so each learns on its own actor only. `next_act` are the policies'
+    actions at the next states.
     """
-    next_act = actions(policies, batch.next_obs) if batch.next_act is None else batch.next_act
     if isinstance(critics.encoder, BlindEncoder):
-        members = ensembles.size(critics.head)
-        codes, next_act, act_axis = jnp.zeros((members, 1, 0)), next_act[:members, None], 0
+        codes, next_act, act_axis = jnp.zeros((len(next_act), 1, 0)), next_act[:, None], 0
     else:
-        codes, act_axis = encode_all(critics, policies, shared_encoder), None
-    each_target = vmap(td_target, in_axes=(0, 0, act_axis, None, None, 0))
-    goals = each_target(targets, codes, next_act, batch, discount, priors)
-    if common_target:
-        goals = jnp.broadcast_to(goals.mean(axis=0), goals.shape)
-    per_critic = vmap(critic_loss, in_axes=(0, 0, None, 0, 0, 0))
-    losses, metrics = per_critic(critics.head, codes, batch, goals, priors, weights)
+        codes, act_axis = encode_all(critics, policies), None
+    each_target = vmap(td_target, in_axes=(0, 0, act_axis, None, None))
+    goals = each_target(targets, codes, next_act, batch, discount)
+    losses, metrics = vmap(critic_loss, in_axes=(0, 0, None, 0))(critics.head, codes, batch, goals)
     metrics["critic_spread"] = metrics["critic_value"].std()
     return losses.sum(), {name: value.mean() for name, value in metrics.items()}
 
 
 def own_values(
-    critics: FunctionalCritic,
-    policies: Policy,
-    obs: Float[Array, "batch obs"],
-    shared_encoder: bool,
-    priors: Prior | None = None,
+    critics: FunctionalCritic, policies: Policy, obs: Float[Array, "batch obs"]
 ) -> Float[Array, "critics actors batch"]:
-    """Q_i(pi_j, s_b, pi_j(s_b)): what every critic expects of every policy that acts by itself."""
-    act = actions(policies, obs)
-    if isinstance(critics.encoder, BlindEncoder):
-        codes = jnp.zeros((ensembles.size(critics.head), ensembles.size(policies), 0))
-    else:
-        codes = encode_all(critics, policies, shared_encoder)
-    found = vmap(values, in_axes=(0, 0, None, None))(critics.head, codes, obs, act)
-    return found if priors is None else found + vmap(lambda prior: prior.over(obs, act))(priors)
+    """Returns Q_i(pi_j, s_b, pi_j(s_b)): every critic's value of every policy at its own actions."""
+    codes, act = encode_all(critics, policies), kernels.actions(policies, obs)
+    return vmap(values, in_axes=(0, 0, None, None))(critics.head, codes, obs, act)
 
 
 def weigh_gradient(tree, weight: float):
-    """The same values, whose gradient is multiplied by `weight`."""
+    """Returns the same values, whose gradient is multiplied by `weight`."""
     if weight == 1.0:
         return tree
     if weight == 0.0:
@@ -182,19 +104,44 @@ def weigh_gradient(tree, weight: float):
 
 
 def actor_loss(
-    policy: Policy,
-    code: Float[Array, " code"],
-    head: Head,
-    obs: Float[Array, "batch obs"],
-    prior: Prior | None = None,
-    noise: Float[Array, "batch act"] | None = None,
+    policy: Policy, code: Float[Array, " code"], head: Head, obs: Float[Array, "batch obs"]
 ) -> Float[Array, ""]:
-    """-mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
+    """Returns -mean_b Q(pi, s_b, pi(s_b)): minus, since the optimiser descends and the actor must climb.
 
-    Its gradient in the policy, of which `code` is a function too, is eq. `eq-our-gradient-formula` for a
-    deterministic policy: the first term goes through the action, the second through the code. A prior is part of
-    the critic. `noise` is added to the policy's actions.
+    Its gradient in the policy, of which `code` is a function too, is equation (2) for a
+    deterministic policy: the first term goes through the action, the second through the code.
     """
-    act = with_noise(vmap(policy)(obs), noise)
-    found = vmap(lambda s, a: head(code, s, a))(obs, act)
-    return -jnp.mean(found if prior is None else found + vmap(prior)(obs, act))
+    act = vmap(policy)(obs)
+    return -jnp.mean(vmap(lambda s, a: head(code, s, a))(obs, act))
+
+
+def actor_gradients(
+    policies: Policy,
+    critics: FunctionalCritic,
+    obs: Float[Array, "batch obs"],
+    second_term: float = 1.0,
+    pairing: Pairing = "fixed",
+) -> tuple[Float[Array, " actors"], Policy]:
+    """Returns each actor's loss and its gradient (lines 19-22), by the critic with its index or by the mean of all.
+
+    `second_term` weighs the gradient through the policy input.
+    """
+
+    def by_mean(policies: Policy, seen: Policy) -> Float[Array, " actors"]:
+        def by_one(encoder, head):
+            return vmap(actor_loss, in_axes=(0, 0, None, None))(policies, kernels.codes(encoder, seen), head, obs)
+
+        encoder_axis = None if critics.shared else 0
+        return vmap(by_one, in_axes=(encoder_axis, 0))(critics.encoder, critics.head).mean(axis=0)
+
+    def losses(policies: Policy) -> tuple[Float[Array, ""], Float[Array, " actors"]]:
+        seen = weigh_gradient(policies, second_term)
+        if pairing == "mean":
+            found = by_mean(policies, seen)
+        else:
+            found = vmap(actor_loss, in_axes=(0, 0, 0, None))(policies, own_codes(critics, seen), critics.head, obs)
+        # Losses have nothing in common: in the gradient of their sum each actor gets that of its own.
+        return found.sum(), found
+
+    (_, found), grads = jax.value_and_grad(losses, has_aux=True)(policies)
+    return found, grads

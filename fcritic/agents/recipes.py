@@ -34,7 +34,7 @@ PLUS: dict[str, Any] = {
     "subset": 1,
     "actor_value": "mean",
 }
-"""What the paper adds to a baseline to make it strong."""
+"""The paper's additions to a baseline that make it strong."""
 
 RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     "fac": (FAC(), "the paper's agent: 10 actors, 10 functional critics, an encoder for each critic"),
@@ -63,7 +63,7 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     ),
     "fac-unpaired": (FAC(pairing="mean"), "ablation: every actor climbs the mean of all critics"),
 }
-"""Name -> (agent, one line that says what it is)."""
+"""Name -> (agent, one line of description)."""
 
 
 def register(kind: Kind) -> Kind:
@@ -81,7 +81,7 @@ def register(kind: Kind) -> Kind:
 
 
 def find_recipe(name: str) -> AbstractAgent:
-    """The agent of a recipe."""
+    """Returns the agent of a recipe."""
     if name not in RECIPES:
         hint = did_you_mean(name, RECIPES) or f"; known are {', '.join(RECIPES)}"
         raise UsageError(f"unknown recipe '{name}'{hint}")
@@ -89,7 +89,7 @@ def find_recipe(name: str) -> AbstractAgent:
 
 
 def changed_fields(agent: AbstractAgent) -> dict[str, object]:
-    """The fields in which an agent differs from its algorithm's defaults."""
+    """Returns the fields in which an agent differs from its algorithm's defaults."""
     default = type(agent)()
     return {
         field.name: getattr(agent, field.name)

@@ -10,17 +10,18 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
 from fcritic import ensembles
+from fcritic.agents.base import Learner
 from fcritic.agents.critic_ensemble import CriticEnsembleAgent, for_actor, values
-from fcritic.agents.learner import Learner
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
 from fcritic.networks.policies import GaussianPolicy
+from fcritic.networks.precision import lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 
 class SACState(eqx.Module):
-    """What the agent learns."""
+    """The learned part of the agent."""
 
     actor: Learner
     """The policy pi, a `GaussianPolicy`."""
@@ -39,15 +40,15 @@ class SAC(CriticEnsembleAgent[SACState]):
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "entropy", "temperature")
 
     entropy_per_dimension: float = -1.0
-    """Target entropy, H, per dimension of the action (Haarnoja 2018: -1; RLPD: -0.5; the fork's SAC: -1.609)."""
+    """Target entropy, H, per dimension of the action (Haarnoja 2018: -1; RLPD: -0.5; public code: -1.609)."""
     initial_temperature: float = 1.0
-    """alpha at the start (fork, RLPD: 1; pytorch_sac: 0.1)."""
+    """alpha at the start (public code, RLPD: 1; pytorch_sac: 0.1)."""
     learn_temperature: bool = True
-    """Whether alpha is learned; a fixed one of 0.2 scores next to nothing on cheetah-run (fork: learned)."""
+    """Whether alpha is learned; with a fixed 0.2 the agent learns next to nothing on cheetah-run."""
     temperature_learning_rate: float | None = None
-    """Step of Adam for log alpha (fork and default: as the others; pytorch_sac: 1e-4)."""
+    """Step of Adam for log alpha (by default the common one; pytorch_sac: 1e-4)."""
     log_std_range: tuple[float, float] = (-20.0, 2.0)
-    """Bounds of the log deviation of the actor (fork: -20, 2; pytorch_sac: -5, 2)."""
+    """Bounds of the log standard deviation of the actor (public code: -20, 2; pytorch_sac: -5, 2)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +60,7 @@ class SAC(CriticEnsembleAgent[SACState]):
             raise UsageError(f"--log-std-range must be two numbers in rising order, not {low:g} {high:g}")
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> SACState:
-        """Actor, critics, targets and temperature."""
+        """Returns actor, critics, targets and temperature."""
         actor_key, critic_key = apart(key)
         policy = GaussianPolicy(
             spec.obs_dim, self.actor_hidden, spec.act_dim, key=actor_key, log_std_range=self.log_std_range
@@ -74,44 +75,43 @@ class SAC(CriticEnsembleAgent[SACState]):
         )
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> None:
-        """Nothing is remembered: every action is drawn anew."""
+        """Returns nothing: every action is drawn anew."""
 
     def act(
         self, policy: GaussianPolicy, memory: None, obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], None]:
-        """An action drawn from the policy."""
+        """Returns an action drawn from the policy."""
         return policy.sample(obs, jax.random.normal(key, (policy.act_dim,)))[0], None
 
     def next_value(self, state: SACState, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
-        """The soft value min_i Q_i(s', a') - alpha log pi(a'|s') of a drawn action a'."""
+        """Returns the soft value min_i Q_i(s', a') - alpha log pi(a'|s') of a drawn action a'."""
         noise_key, subset_key = jax.random.split(key)
-        act, log_prob = _sample(state.actor.params, batch.next_obs, noise_key)
+        act, log_prob = _sample(state.actor.net, batch.next_obs, noise_key)
         value = self.smallest(state.targets, batch.next_obs, act, subset_key)
-        return value - jnp.exp(state.log_temperature.params) * log_prob
+        return value - jnp.exp(state.log_temperature.net) * log_prob
 
     def critic_step(self, state: SACState, batch: Transition, key: PRNGKeyArray) -> tuple[SACState, Metrics]:
-        """Critics toward the soft target; their targets follow."""
+        """Moves critics toward the soft target; their targets follow."""
         critics, metrics = self.train_critics(state, batch, key)
         targets = ensembles.polyak(state.targets, critics.params, self.tau)
         return SACState(state.actor, critics, targets, state.log_temperature), metrics
 
     def actor_step(self, state: SACState, batch: Transition, key: PRNGKeyArray) -> tuple[SACState, Metrics]:
-        """The actor up its soft value, and the temperature toward the target entropy."""
-        temperature = jnp.exp(state.log_temperature.params)
+        """One ascent step of the actor on its soft value, and one of the temperature toward the target entropy."""
+        temperature = jnp.exp(state.log_temperature.net)
 
         def loss(policy: GaussianPolicy) -> tuple[Float[Array, ""], tuple]:
             act, log_prob = _sample(policy, batch.obs, key)
-            value = for_actor(
-                values(state.critics.params.lowered(self.compute_dtype), batch.obs, act), self.actor_value
-            )
+            all_values = values(lower(state.critics.net, self.compute_dtype), batch.obs, act)
+            value = for_actor(all_values, self.actor_value)
             return jnp.mean(temperature * log_prob - value), (value.mean(), log_prob.mean())
 
-        grads, (value, log_prob) = jax.grad(loss, has_aux=True)(state.actor.params)
+        grads, (value, log_prob) = jax.grad(loss, has_aux=True)(state.actor.net)
         actor = state.actor.apply(grads, self.optimiser())
         learned = state.log_temperature
         if self.learn_temperature:
             target = self.entropy_per_dimension * batch.act.shape[-1]
-            slope = jax.grad(temperature_loss)(learned.params, log_prob, target)
+            slope = jax.grad(temperature_loss)(learned.net, log_prob, target)
             learned = learned.apply(slope, self._temperature_optimiser())
         metrics = {
             "actor_value": value,
@@ -126,13 +126,13 @@ class SAC(CriticEnsembleAgent[SACState]):
         return self.learning_rate if rate is None else rate
 
     def _temperature_optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self._temperature_rate, eps=self.adam_epsilon)
+        return optax.adam(self._temperature_rate)
 
 
 def temperature_loss(
     log_temperature: Float[Array, ""], log_prob: Float[Array, ""], target_entropy: float
 ) -> Float[Array, ""]:
-    """log alpha (-log pi - H): falls where the policy has less entropy than H, so that alpha rises.
+    """Returns log alpha (-log pi - H): falls where the policy has less entropy than H, so that alpha rises.
 
     The published loss has alpha in place of log alpha; it has the same sign and zero, and Adam's steps are alike.
     """
@@ -143,4 +143,4 @@ def _sample(
     policy: GaussianPolicy, obs: Float[Array, "batch obs"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
     noise = jax.random.normal(key, (obs.shape[0], policy.act_dim))
-    return policy.sample_rows(obs, noise)
+    return policy.sample(obs, noise)

@@ -8,18 +8,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic import ensembles
-from fcritic.agents.action_noise import remembered_noise, with_noise
+from fcritic.agents.base import Learner, remembered_noise, with_noise
 from fcritic.agents.critic_ensemble import CriticEnsembleAgent, for_actor, values
-from fcritic.agents.learner import Learner
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.critics import StateActionCritic
 from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.precision import lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 
 class TD3State(eqx.Module):
-    """What the agent learns."""
+    """The learned part of the agent."""
 
     actor: Learner
     """The policy pi, a `DeterministicPolicy`."""
@@ -39,15 +39,16 @@ class TD3(CriticEnsembleAgent[TD3State]):
     targets_with_actor: bool = True
     """Whether targets move with the actor's updates only (Fujimoto 2018), or after every critic update (TD3+)."""
     smoothing_scale: float = 0.2
-    """Deviation of the noise on the target's action, sigma~ (Fujimoto 2018)."""
+    """Standard deviation of the noise on the target's action, sigma~ (Fujimoto 2018)."""
     smoothing_clip: float = 0.5
     """Largest such noise, c (Fujimoto 2018)."""
     noise_scale: float = 0.2
-    """Deviation of what a step adds to the exploration noise (fork: 0.2; sfujim/TD3: 0.1 with no memory)."""
+    """Standard deviation of each step's addition to the exploration noise (public code: 0.2; sfujim/TD3: 0.1
+    without memory)."""
     noise_memory: float = 0.85
-    """Share of the noise that stays: x <- m x + scale N(0, 1), reset each episode (fork: 0.85; 0 is Gaussian)."""
+    """Share of the noise that stays: x <- m x + scale N(0, 1), reset each episode (public code: 0.85; 0: none)."""
     actor_last_scale: float = 0.003
-    """Spread of the actor's last layer at the start (fork: 0.003)."""
+    """Spread of the actor's last layer at the start (public code: 0.003)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +58,7 @@ class TD3(CriticEnsembleAgent[TD3State]):
             raise UsageError(f"--noise-memory must be in [0, 1), not {self.noise_memory:g}")
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> TD3State:
-        """Actor, critics, and a target of each."""
+        """Returns actor, critics, and a target of each."""
         actor_key, critic_key = apart(key)
         policy = DeterministicPolicy(
             spec.obs_dim, self.actor_hidden, spec.act_dim, key=actor_key, last_scale=self.actor_last_scale
@@ -66,7 +67,7 @@ class TD3(CriticEnsembleAgent[TD3State]):
         return TD3State(Learner.start(policy, self.optimiser()), critics, policy, critics.params)
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> Float[Array, " act"]:
-        """No noise yet."""
+        """Returns no noise yet."""
         return jnp.zeros(spec.act_dim)
 
     def act(
@@ -76,32 +77,32 @@ class TD3(CriticEnsembleAgent[TD3State]):
         obs: Float[Array, " obs"],
         key: PRNGKeyArray,
     ) -> tuple[Float[Array, " act"], Float[Array, " act"]]:
-        """The actor's action with noise that remembers itself, within the bounds."""
+        """Returns the actor's action with noise that remembers itself, within the bounds."""
         noise = remembered_noise(memory, self.noise_scale, self.noise_memory, key)
         return with_noise(policy(obs), noise), noise
 
     def next_value(self, state: TD3State, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
-        """min_i Q_i(s', a'), where a' is the target actor's action with clipped noise."""
+        """Returns min_i Q_i(s', a'), where a' is the target actor's action with clipped noise."""
         noise_key, subset_key = jax.random.split(key)
-        act = state.target_actor.rows(batch.next_obs)
+        act = state.target_actor(batch.next_obs)
         noise = smoothing_noise(act.shape, self.smoothing_scale, self.smoothing_clip, noise_key)
         return self.smallest(state.targets, batch.next_obs, jnp.clip(act + noise, -1.0, 1.0), subset_key)
 
     def critic_step(self, state: TD3State, batch: Transition, key: PRNGKeyArray) -> tuple[TD3State, Metrics]:
-        """Critics toward the smoothed target."""
+        """Moves critics toward the smoothed target."""
         critics, metrics = self.train_critics(state, batch, key)
         state = eqx.tree_at(lambda s: s.critics, state, critics)
         return state if self.targets_with_actor else self._move_targets(state), metrics
 
     def actor_step(self, state: TD3State, batch: Transition, key: PRNGKeyArray) -> tuple[TD3State, Metrics]:
-        """The actor up the value of its actions."""
+        """One ascent step of the actor on Q(s, pi(s))."""
 
         def loss(policy: DeterministicPolicy) -> Float[Array, ""]:
-            critics = state.critics.params.lowered(self.compute_dtype)
-            all_values = values(critics, batch.obs, policy.rows(batch.obs))
+            critics = lower(state.critics.net, self.compute_dtype)
+            all_values = values(critics, batch.obs, policy(batch.obs))
             return -for_actor(all_values, self.actor_value).mean()
 
-        value, grads = jax.value_and_grad(loss)(state.actor.params)
+        value, grads = jax.value_and_grad(loss)(state.actor.net)
         state = eqx.tree_at(lambda s: s.actor, state, state.actor.apply(grads, self.optimiser()))
         metrics = {"actor_value": -value}
         return self._move_targets(state) if self.targets_with_actor else state, metrics
@@ -115,5 +116,5 @@ class TD3(CriticEnsembleAgent[TD3State]):
 def smoothing_noise(
     shape: tuple[int, ...], scale: float, clip: float, key: PRNGKeyArray
 ) -> Float[Array, "batch act"]:
-    """clip(N(0, scale^2), -clip, clip)."""
+    """Returns clip(N(0, scale^2), -clip, clip)."""
     return jnp.clip(scale * jax.random.normal(key, shape), -clip, clip)

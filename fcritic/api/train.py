@@ -34,12 +34,14 @@ def train_agent(
     out: str | Path | None = None,
     *,
     quiet: bool = False,
+    yes: bool = False,
     **options: Any,
 ) -> TrainedAgent:
     """Trains in the directory `out`, or continues what is there, and returns the agent of the first seed.
 
-    Recipe, task and options are those of `configure`; without `out` the directory is runs/RECIPE-TASK-SEED. Ctrl-C
-    saves first: the same call then goes on. Works in threads, where nothing listens to signals.
+    Recipe, task and options are those of `configure`; without `out` the directory is runs/RECIPE-TASK-SEED. What is
+    estimated to take more than a day is refused, unless `yes` agrees to it. Ctrl-C saves first: the same call then
+    goes on. Works in threads, where nothing listens to signals.
     """
     config = configure(recipe, task, **options)
     trust_task(config.task)
@@ -49,7 +51,7 @@ def train_agent(
         )
     directory = Path(out) if out is not None else Path("runs") / config.run_name
     try:
-        train(config, directory, f"fcritic.train_agent in Python on {config.task}", quiet)
+        train(config, directory, f"fcritic.train_agent in Python on {config.task}", quiet, yes)
     except Interrupted as stop:
         if stop.signal_number != signal.SIGINT:
             raise

@@ -8,39 +8,19 @@ from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from fcritic import ensembles
 from fcritic.agents import critic_ensemble
+from fcritic.agents.fac import FACState
 from fcritic.agents.losses import encode_all, weigh_gradient
-from fcritic.networks.critics import BlindEncoder, FunctionalCritic, StateActionCritic
+from fcritic.networks.critics import FunctionalCritic, StateActionCritic
 from fcritic.networks.policies import Policy
-from fcritic.networks.priors import Prior
 from fcritic.training.replay import Normalizer
 
-
-class Primed(eqx.Module):
-    """Functional critics, each with the prior that is added to it."""
-
-    critics: FunctionalCritic
-    priors: Prior
-
-    @property
-    def encoder(self) -> Any:
-        """The critics' encoder."""
-        return self.critics.encoder
-
-    @property
-    def head(self) -> Any:
-        """The critics' heads."""
-        return self.critics.head
-
-
-Critics = FunctionalCritic | StateActionCritic | Primed
+Critics = FunctionalCritic | StateActionCritic
 
 
 def critics_of(state: Any) -> Critics:
-    """The online critics of one seed's agent, with their priors where they have some."""
-    critics, priors = state.critics.params, getattr(state, "priors", None)
-    return critics if priors is None else Primed(critics, priors)
+    """Returns the online critics of one seed's agent, with their priors where they have some."""
+    return state.valued_by if isinstance(state, FACState) else state.critics.net
 
 
 class Sight(eqx.Module):
@@ -104,11 +84,9 @@ def values(
     act = vmap(policy)(seen) if act is None else act
     if isinstance(critics, StateActionCritic):
         return critic_ensemble.values(critics, seen, act)
-    codes = _codes(critics, weigh_gradient(policy, second_term))
-    found = vmap(lambda head, code: vmap(lambda o, a: head(code, o, a))(seen, act))(critics.head, codes)
-    return (
-        found + vmap(lambda prior: prior.over(seen, act))(critics.priors) if isinstance(critics, Primed) else found
-    )
+    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], weigh_gradient(policy, second_term))
+    codes = encode_all(critics, one)[:, 0]
+    return vmap(lambda head, code: vmap(lambda o, a: head(code, o, a))(seen, act))(critics.head, codes)
 
 
 @eqx.filter_jit
@@ -127,11 +105,3 @@ def gradient(
         return means.mean() if critic is None else means[critic]
 
     return eqx.filter_grad(objective)(policy)
-
-
-def _codes(critics: FunctionalCritic | Primed, policy: Policy) -> Float[Array, "critics code"]:
-    """The code of one policy by every critic."""
-    if isinstance(critics.encoder, BlindEncoder):
-        return jnp.zeros((ensembles.size(critics.head), 0))
-    one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], policy)
-    return encode_all(FunctionalCritic(critics.encoder, critics.head), one, critics.encoder.config.shared)[:, 0]

@@ -16,6 +16,7 @@ from fcritic.api.trust import trust_task
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
+from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
 
 prepare()
@@ -31,6 +32,8 @@ class TrainOptions:
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
     out: str | None = None
     """Directory of the run; without it runs/RECIPE-TASK-SEED."""
+    yes: bool = False
+    """Start also what is estimated to take more than a day."""
     quiet: bool = False
     """Say nothing but errors."""
     json: bool = False
@@ -39,24 +42,43 @@ class TrainOptions:
 
 def train(args: list[str]) -> int:
     """`fcritic train`: parse, train, tell what to do next."""
-    recipe = _recipe_in(args)
-    default = TrainOptions(TrainConfig.of(recipe))
-    options = parse(TrainOptions, args, "train", default)
+    default = _default_config(args)
+    options = parse(TrainOptions, args, "train", TrainOptions(default))
     config = options.config
     trust_task(config.task)
     out = options.out or f"runs/{config.run_name}"
-    return _train(config, out, f"fcritic train {shlex.join(args)}", options.quiet, options.json)
+    note = _chosen_by_device(args, default)
+    return _train(config, out, f"fcritic train {shlex.join(args)}", options, note)
 
 
-def _recipe_in(args: list[str]) -> str:
-    """The recipe decides which options there are, so it is looked for before the others are parsed."""
-    recipe = TrainConfig.recipe
-    for index, arg in enumerate(args):  # of several the last one counts, as with every option
-        if arg == "--recipe" and index + 1 < len(args):
-            recipe = args[index + 1]
-        elif arg.startswith("--recipe="):
-            recipe = arg.partition("=")[2]
-    return recipe
+MINUTES = {"recipe": "fac-small", "action_repeat": 4, "steps": 56_000, "warmup": 2_000, "eval_every": 8_000}
+"""What `fcritic train` does on a CPU unless it is told otherwise, which ends in minutes; on a GPU the paper's."""
+
+
+def _default_config(args: list[str]) -> TrainConfig:
+    """The config before its options: that of the recipe, which decides what options there are, on this device."""
+    defaults = {} if on_gpu() else dict(MINUTES)
+    if "task" in _values(args):
+        defaults.pop("action_repeat", None)  # it is meant for the default task
+    recipe = _values(args).get("recipe", defaults.pop("recipe", TrainConfig.recipe))
+    return TrainConfig.of(recipe, **{name: value for name, value in defaults.items() if name != "recipe"})
+
+
+def _values(args: list[str]) -> dict[str, str]:
+    """The options in a command line that have not been parsed yet; of several the last one counts."""
+    found = {}
+    for index, arg in enumerate(args):
+        name, equals, value = arg.removeprefix("--").partition("=")
+        if arg.startswith("--") and (equals or index + 1 < len(args)):
+            found[name.replace("-", "_")] = value if equals else args[index + 1]
+    return found
+
+
+def _chosen_by_device(args: list[str], default: TrainConfig) -> str:
+    """One line with what the device has decided, where the command line has not."""
+    names = [name for name in MINUTES if name not in _values(args)]
+    chosen = " ".join(f"--{name.replace('_', '-')} {getattr(default, name)}" for name in names)
+    return f"by default on a {'GPU' if on_gpu() else 'CPU'}: {chosen}" if names else ""
 
 
 def _program() -> str:
@@ -67,7 +89,9 @@ def _program() -> str:
     return "fcritic" if shutil.which("fcritic") else os.path.relpath(called)
 
 
-def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bool) -> int:
+def _train(
+    config: TrainConfig, out: str, command: str, options: "TrainOptions | ResumeOptions", note: str = ""
+) -> int:
     prepare(config.deterministic)
     wake_device()  # before what follows, which takes most of a second to import
     from fcritic.results import read as results
@@ -76,16 +100,16 @@ def _train(config: TrainConfig, out: str, command: str, quiet: bool, as_json: bo
 
     program = _program()
     try:
-        run = train(config, out, command, quiet)
+        run = train(config, out, command, options.quiet, options.yes, note)
     except Interrupted as stop:
         again = f"{program} resume {shlex.quote(out)}"
         print(f"stopped at frame {stop.frame:,}; continue with: {again}", file=sys.stderr)
         return 128 + stop.signal_number
     summary = results.summary(run)
     text = results.summary_text(summary)
-    if as_json:
+    if options.json:
         print(json.dumps(summary, indent=2))
-    elif not quiet:
+    elif not options.quiet:
         name = shlex.quote(out)
         print(f"{text}\nnext: {program} evaluate {name} --episodes 10; {program} plot {name}")
     return 0
@@ -109,6 +133,8 @@ class ResumeOptions:
     """Directory of the run."""
     steps: int | None = None
     """A new last frame, to make a run longer."""
+    yes: bool = False
+    """Continue also what is estimated to take more than another day."""
     quiet: bool = False
     """Say nothing but errors."""
     json: bool = False
@@ -125,7 +151,7 @@ def resume(args: list[str]) -> int:
     if options.steps is not None:
         config = dataclasses.replace(config, steps=options.steps)
     command = f"fcritic resume {shlex.join(args)}"
-    return _train(config, options.directory, command, options.quiet, options.json)
+    return _train(config, options.directory, command, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,13 +195,12 @@ def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, An
 
 def describe(args: list[str]) -> None:
     """`fcritic describe`: what a recipe is on a task."""
-    from fcritic.training.describe import describe, describe_text
+    from fcritic.training.cost import describe, describe_text
 
-    recipe = _recipe_in(args)
-    default = DescribeOptions(TrainConfig.of(recipe))
-    options = parse(DescribeOptions, args, "describe", default)
+    options = parse(DescribeOptions, args, "describe", DescribeOptions(_default_config(args)))
     facts = describe(options.config)
-    print(json.dumps(facts, indent=2) if options.json else describe_text(facts, RECIPES[recipe][1]))
+    line = RECIPES[options.config.recipe][1]
+    print(json.dumps(facts, indent=2) if options.json else describe_text(facts, line))
 
 
 @dataclasses.dataclass(frozen=True)

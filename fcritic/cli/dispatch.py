@@ -7,7 +7,6 @@ import signal
 import sys
 
 from fcritic.errors import Diverged, EnvironmentFault, UsageError, did_you_mean, one_line
-from fcritic.startup.garbage import search_put_off
 
 COMMANDS = {
     "train": "train an agent, or continue the run in --out",
@@ -52,8 +51,7 @@ def run(args: list[str]) -> int:
         if importlib.util.find_spec(module) is None:
             module = "fcritic.cli.commands"
         # Only here, as it imports JAX, for which help and typing mistakes need not wait.
-        with search_put_off():
-            command = getattr(importlib.import_module(module), args[0])
+        command = getattr(importlib.import_module(module), args[0])
         code = command(args[1:]) or 0
         sys.stdout.flush()  # here, where a reader that has left is no error
         return code

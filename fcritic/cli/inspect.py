@@ -49,9 +49,10 @@ def inspect(args: list[str]) -> None:
     require_at_least(1, episodes=options.episodes)
     grid, episodes = (5, 1) if options.quick else (options.grid, options.episodes)
     places(grid)  # refuses one that cannot be drawn before anything is loaded
+    out = destination(options.out, RunDirectory(options.directory).place / "inspect.html")
+    out.require_plain()
     agent = load(options.directory, options.seed)
     report = look(agent, options.actors, grid, episodes, _say)
-    out = destination(options.out, RunDirectory(options.directory).place / "inspect.html")
     _write(out, page(report))
     print(json.dumps(report, indent=2) if options.json else _summary(report, out))
 

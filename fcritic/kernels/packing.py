@@ -48,7 +48,7 @@ def pack(tree: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def unpack(tree: Any) -> Any:
-    """The reverse of `pack`; what is not packed stays as it is."""
+    """The reverse of `pack`; other nodes stay as they are."""
     return jax.tree.map(lambda node: node.tree if _is_packed(node) else node, tree, is_leaf=_is_packed)
 
 

@@ -1,1 +1,1 @@
-"""Networks: arrays-only modules, written for one example."""
+"""Networks: mathematics only, as modules whose leaves are all arrays."""

@@ -1,12 +1,12 @@
 """E_act: from a policy to its code. The only file that looks inside a policy.
 
 The policy is evaluated on trainable probe states zeta_1, ..., zeta_P. The activations of its chosen layers
-form a table (probes, neurons); either its columns or its rows become the tokens of a transformer.
+form a table (probes, neurons); either its columns or its rows become the tokens of a transformer (`Block`).
 """
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -15,105 +15,122 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
-from fcritic.kernels import fused_blocks, policy_kernels
-from fcritic.networks.initial import fresh_norm, normal, uniform
+from fcritic.networks.initial import fresh_norm, normal
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower
-from fcritic.networks.transformer import Activation, Block
 from fcritic.randomness import apart
 
 TokenKind = Literal["neurons", "probes"]
-ProbeInit = Literal["normal", "uniform"]
-PlaceKind = Literal["learned", "sinusoidal"]
-Pooling = Literal["summary", "mean", "first"]
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
-    """The actor encoder's sizes, and one option for each point that the paper leaves open."""
+    """The sizes of the actor encoder, and its readings of the paper."""
 
     probes: int = 512
-    """Trainable evaluation states zeta (Table `tab:hyperparams`)."""
+    """Trainable evaluation states zeta (Table 1)."""
     depth: int = 4
-    """Transformer layers (Table `tab:hyperparams`); 0 needs `pooling` by the mean."""
+    """Transformer layers (Table 1)."""
     heads: int = 1
-    """Attention heads (Table `tab:hyperparams`)."""
+    """Attention heads (Table 1)."""
     code: int = 128
-    """Actor encoding dimension (Table `tab:hyperparams`)."""
+    """Actor encoding dimension (Table 1)."""
     width: int = 128
-    """Width of the transformer (open; the table fixes only the code, so both are equal)."""
+    """Width of the transformer (open; Table 1 fixes only the code, so both are equal)."""
     layers: tuple[int, ...] = (-2, -1)
-    """Policy layers whose neurons are read: "last two" (Table), counted with the action as the last."""
+    """Policy layers whose neurons are read: "last two" (Table 1), counted with the action as the last."""
     tokens: TokenKind = "neurons"
     """`neurons`: a token is one neuron seen through all probes; `probes`: one probe seen through all neurons
     (open: the text speaks of both)."""
-    places: PlaceKind = "learned"
-    """How a neuron's token tells where the neuron is (open): `learned`, one embedding per hidden layer and one per
-    action, or `sinusoidal` over the index of the neuron (public fork), which makes the order of neurons matter."""
-    pooling: Pooling = "summary"
-    """What becomes the code (open): a learned `summary` token, the `mean` of all tokens, or the `first` neuron's
-    token (public fork)."""
-    activation: Activation = "relu"
-    """Activation inside the transformer (Table: ReLU; public fork: GELU)."""
-    norm_first: bool = True
-    """Layer norm before each part of a block, or after it (open; public fork: after)."""
     shared: bool = False
     """One encoder for all critics instead of one each (paper: one each)."""
-    probe_init: ProbeInit = "normal"
-    """Distribution of the probes at the start, in the space of normalised observations (open)."""
     probe_scale: float = 2.0
-    """Deviation (`normal`) or half range (`uniform`) of the probes at the start (open; public fork: 2)."""
+    """Standard deviation of the probes at the start, in the space of normalised observations (open)."""
     train_probes: bool = True
     """Whether the probes learn (text: end to end, as part of Xi)."""
 
     def __post_init__(self) -> None:
-        if min(self.probes, self.heads, self.code, self.width, len(self.layers)) < 1 or self.depth < 0:
-            raise UsageError("--encoder.probes, heads, code, width and layers must be at least 1, depth 0")
+        if min(self.probes, self.depth, self.heads, self.code, self.width, len(self.layers)) < 1:
+            raise UsageError("--encoder.probes, depth, heads, code, width and layers must be at least 1")
         require_at_least(0, **{"encoder.probe_scale": self.probe_scale})
-        if self.depth == 0 and self.pooling != "mean":
-            raise UsageError(
-                "without layers no token sees another; add --encoder.pooling mean to --encoder.depth 0"
-            )
         if self.width % self.heads:
             raise UsageError(f"--encoder.width {self.width} must be a multiple of --encoder.heads {self.heads}")
 
     def build(self, obs_dim: int, layer_widths: Sequence[int], key: PRNGKeyArray) -> "ActorEncoder":
-        """A fresh encoder for policies with these layer widths, the action last."""
+        """Returns a fresh encoder for policies with these layer widths, the action last."""
         return ActorEncoder(self, obs_dim, layer_widths, key=key)
 
-    def describe(self, layer_widths: Sequence[int]) -> dict[str, Any]:
-        """The encoder's rows of Table `tab:hyperparams`, and what was added to it."""
-        return {
-            "actor_code": self.code,
-            "encoder_layers": self.depth,
-            "encoder_heads": self.heads,
-            "encoder_width": self.width,
-            "encoder_shared": self.shared,
-            "probes": self.probes,
-            "tokens": self.token_count(layer_widths),
-            "token_kind": self.tokens,
-            "extracted_layers": self.layers,
-            "pooling": self.pooling,
-        }
-
     def token_count(self, layer_widths: Sequence[int]) -> int:
-        """Length of the sequence, without the summary token."""
+        """Returns the length of the sequence, without the summary token."""
         return self.probes if self.tokens == "probes" else sum(layer_widths[layer] for layer in self.layers)
 
 
-class ActorEncoder(eqx.Module):
-    """The actor encoder E_act(pi; xi_act) of eq. `eq:func_q_nn`.
+class Block(eqx.Module):
+    """Attention, then a feed-forward layer of four times the width; each has a norm and is added to its input."""
 
-    A learned summary token is put first; what the transformer makes of it, projected, is the code. Tokens of
-    hidden neurons share one embedding per layer, so that the code does not depend on the order of the hidden
-    neurons; each action has an embedding of its own, since the order of actions matters.
+    attention_norm: eqx.nn.LayerNorm
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    feed_norm: eqx.nn.LayerNorm
+    expand: Linear
+    contract: Linear
+    heads: int = eqx.field(static=True)
+
+    def __init__(self, width: int, heads: int, *, key: PRNGKeyArray):
+        if width % heads:
+            raise ValueError(f"a width of {width} cannot be split over {heads} heads")
+        keys = apart(key, 6)
+        self.attention_norm = fresh_norm(width)
+        self.query, self.key, self.value, self.output = (Linear(width, width, key=k) for k in keys[:4])
+        self.feed_norm = fresh_norm(width)
+        self.expand = Linear(width, 4 * width, key=keys[4])
+        self.contract = Linear(4 * width, width, key=keys[5])
+        self.heads = heads
+
+    def __call__(self, tokens: Float[Array, "tokens width"], keep: int | None = None) -> Float[Array, "kept width"]:
+        """Returns the new tokens, or the first `keep` of them: the others then serve as keys and values only."""
+        seen = vmap(self.attention_norm)(tokens)
+        kept = tokens[:keep] + self._attend(seen[:keep], seen)
+        return kept + vmap(self._feed)(vmap(self.feed_norm)(kept))
+
+    def _attend(
+        self, asking: Float[Array, "kept width"], seen: Float[Array, "tokens width"]
+    ) -> Float[Array, "kept width"]:
+        split = lambda layer, x: vmap(layer)(x).reshape(x.shape[0], self.heads, -1)
+        query, key, value = split(self.query, asking), split(self.key, seen), split(self.value, seen)
+        return vmap(self.output)(attend(query, key, value).reshape(asking.shape))
+
+    def _feed(self, token: Float[Array, " width"]) -> Float[Array, " width"]:
+        return self.contract(jax.nn.relu(self.expand(token)))
+
+
+def attend(
+    query: Float[Array, "kept heads depth"],
+    key: Float[Array, "tokens heads depth"],
+    value: Float[Array, "tokens heads depth"],
+) -> Float[Array, "kept heads depth"]:
+    """Returns softmax(Q K' / sqrt(d)) V, head by head; the softmax is in float32 or finer."""
+    at_least_float32 = jnp.promote_types(query.dtype, jnp.float32)
+    scores = jnp.einsum("qhd,khd->hqk", query, key, preferred_element_type=at_least_float32)
+    weights = jax.nn.softmax(scores / query.shape[-1] ** 0.5, axis=-1)
+    return jnp.einsum("hqk,khd->qhd", weights.astype(value.dtype), value)
+
+
+class ActorEncoder(eqx.Module):
+    """The actor encoder E_act(pi; xi_act) of equation (11).
+
+    A learned summary token is put first; its output, projected, is the code. Tokens of hidden neurons share one
+    embedding per layer, so that the code does not depend on the order of the hidden neurons; each action has an
+    embedding of its own, since the order of actions matters.
     """
 
     probes: Float[Array, "probes obs"]
     project: Linear
     places: tuple[Float[Array, "_ width"], ...]
-    summary: Float[Array, " width"] | None
+    summary: Float[Array, " width"]
     blocks: tuple[Block, ...]
     norm: eqx.nn.LayerNorm
     read: Linear
@@ -122,59 +139,40 @@ class ActorEncoder(eqx.Module):
     def __init__(self, config: EncoderConfig, obs_dim: int, layer_widths: Sequence[int], *, key: PRNGKeyArray):
         probe_key, project_key, place_key, summary_key, block_key, read_key = apart(key, 6)
         self.config = config
-        draw = normal if config.probe_init == "normal" else uniform
-        self.probes = draw(probe_key, (config.probes, obs_dim), config.probe_scale)
+        self.probes = normal(probe_key, (config.probes, obs_dim), config.probe_scale)
         read_widths = [layer_widths[layer] for layer in config.layers]
-        # A probe token also sees the probe itself, otherwise it could not tell at which state it looks.
+        # A probe token also sees the probe itself: activations alone do not say at which state they were read.
         token_width = config.probes if config.tokens == "neurons" else sum(read_widths) + obs_dim
         self.project = Linear(token_width, config.width, key=project_key)
-        self.places = self._init_places(layer_widths, place_key)
-        self.summary = normal(summary_key, (config.width,), 0.1) if config.pooling == "summary" else None
-        block_keys = apart(block_key, config.depth)
-        style = {"activation": config.activation, "norm_first": config.norm_first}
-        self.blocks = tuple(Block(config.width, config.heads, key=k, **style) for k in block_keys)
+        self.places = _init_places(config, layer_widths, place_key)
+        self.summary = normal(summary_key, (config.width,), 0.1)
+        self.blocks = tuple(Block(config.width, config.heads, key=k) for k in apart(block_key, config.depth))
         self.norm = fresh_norm(config.width)
         self.read = Linear(config.width, config.code, key=read_key)
 
-    def _init_places(self, layer_widths: Sequence[int], key: PRNGKeyArray) -> tuple[Float[Array, "_ width"], ...]:
-        """One row per action and one for all neurons of a hidden layer; none where places are not learned."""
-        config = self.config
-        if config.tokens == "probes" or config.places == "sinusoidal":
-            return ()
-        action = len(layer_widths) - 1
-        rows = [layer_widths[i] if i % len(layer_widths) == action else 1 for i in config.layers]
-        keys = apart(key, len(rows))
-        return tuple(normal(k, (n, config.width), 0.1) for n, k in zip(rows, keys, strict=True))
-
     def __call__(self, policy: Policy) -> Float[Array, " code"]:
-        """The code of one policy."""
-        sequence, pooling = self.sequence(policy), self.config.pooling
-        if pooling == "summary":
-            sequence = jnp.concatenate([self.summary[None], sequence])
+        """Returns the code of one policy."""
+        tokens = jnp.concatenate([self.summary[None], self.sequence(policy)])
         for block in self.blocks[:-1]:
-            sequence = block(sequence)
-        if self.blocks:  # where one token is read, the last block need not compute the others
-            sequence = self.blocks[-1](sequence, keep=None if pooling == "mean" else 1)
-        return self.read(self.norm(sequence.mean(axis=0)))
-
-    def codes(self, policies: Policy) -> Float[Array, "actors code"]:
-        """The codes of a stack of policies: `__call__` for each, in kernels for all of them where they fit."""
-        if not fused_blocks.fit(self.blocks):
-            return vmap(self)(policies)
-        sequences, pooling = vmap(self.sequence)(policies), self.config.pooling
-        tile = fused_blocks.rows_of_a_tile(self.config.shared, sequences.shape[0])
-        if pooling == "mean":
-            pooled = fused_blocks.all_tokens(self.blocks, sequences, tile).mean(axis=1)
-            return vmap(lambda token: self.read(self.norm(token)))(pooled)
-        if pooling == "summary":
-            summary = jnp.broadcast_to(self.summary, (sequences.shape[0], 1, self.summary.shape[0]))
-            sequences = jnp.concatenate([summary, sequences], axis=1)
-        return fused_blocks.first_codes(self.blocks, self.norm, self.read, sequences, tile)
+            tokens = block(tokens)
+        # Only the first token is read, so the last block need not compute the others.
+        return self.read(self.norm(self.blocks[-1](tokens, keep=1)[0]))
 
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
-        """The tokens of a policy, without the summary."""
-        probes = self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
-        activations = self._activations(lower(policy, probes.dtype), probes)
+        """Returns the tokens of a policy, without the summary."""
+        probes = self.looked_from
+        return jnp.concatenate(self.tokens(vmap(lower(policy, probes.dtype).activations)(probes)))
+
+    @property
+    def looked_from(self) -> Float[Array, "probes obs"]:
+        """The probe states; without gradient where they do not learn."""
+        return self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
+
+    def tokens(self, activations: tuple[Float[Array, "probes _"] | None, ...]) -> list[Float[Array, "_ width"]]:
+        """Returns the tokens of each layer that is read, from a policy's layers at the probe states.
+
+        Layers that are not read may be None.
+        """
         count, layers = len(activations), self.config.layers
         if not all(-count <= layer < count for layer in layers):
             raise UsageError(
@@ -182,37 +180,19 @@ class ActorEncoder(eqx.Module):
             )
         read = [activations[layer] for layer in layers]
         if self.config.tokens == "probes":
-            return vmap(self.project)(*read, probes)
+            return [vmap(self.project)(*read, self.looked_from)]
         projected = [vmap(self.project)(values.T) for values in read]
-        if self.config.places == "sinusoidal":
-            tokens = jnp.concatenate(projected)
-            return tokens + sinusoids(*tokens.shape)
         placed = zip(projected, self.places, strict=True)
-        parts = [values + jnp.broadcast_to(place, values.shape) for values, place in placed]
-        return jnp.concatenate([_made_once(part) for part in parts] if fused_blocks.fit(self.blocks) else parts)
-
-    def _activations(
-        self, policy: Policy, probes: Float[Array, "probes obs"]
-    ) -> tuple[Float[Array, "probes _"] | None, ...]:
-        """The layers of a policy at all probes, by kernels where they fit; these leave out the first of three."""
-        unread = 0 not in {layer % 3 for layer in self.config.layers}
-        if unread and fused_blocks.fit(self.blocks) and policy_kernels.fit(policy, probes):
-            return (None, *policy_kernels.last_layers(policy, probes, fused_blocks.INTERPRET))
-        return vmap(policy.activations)(probes)
+        return [values + jnp.broadcast_to(place, values.shape) for values, place in placed]
 
 
-@jax.custom_vjp
-def _made_once(tokens: Float[Array, "tokens width"]) -> Float[Array, "tokens width"]:
-    """The same, whose gradient is made before it is used: else the compiler cuts it out of that of the whole
-    sequence in one kernel with a sum over all tokens, and the policies' gradient waits for that sum."""
-    return tokens
-
-
-_made_once.defvjp(lambda tokens: (tokens, None), lambda _, grads: (jax.lax.optimization_barrier(grads),))
-
-
-def sinusoids(count: int, width: int) -> Float[Array, "count width"]:
-    """sin and cos of the position at geometrically spaced rates, in alternating columns."""
-    rates = 10_000.0 ** (-2 * (jnp.arange(width) // 2) / width)
-    angles = jnp.arange(count)[:, None] * rates[None]
-    return jnp.where(jnp.arange(width)[None] % 2 == 0, jnp.sin(angles), jnp.cos(angles))
+def _init_places(
+    config: EncoderConfig, layer_widths: Sequence[int], key: PRNGKeyArray
+) -> tuple[Float[Array, "_ width"], ...]:
+    """One row per action and one for all neurons of a hidden layer; none where tokens are probes."""
+    if config.tokens == "probes":
+        return ()
+    action = len(layer_widths) - 1
+    rows = [layer_widths[i] if i % len(layer_widths) == action else 1 for i in config.layers]
+    keys = apart(key, len(rows))
+    return tuple(normal(k, (n, config.width), 0.1) for n, k in zip(rows, keys, strict=True))

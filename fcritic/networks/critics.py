@@ -1,30 +1,28 @@
-"""Functional critics: Q(policy, obs, act), where the policy is data."""
+"""Critics: functional ones, Q(policy, obs, act), where the policy is data, and plain ones, Q(obs, act)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
-import jax
+from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fcritic import ensembles
 from fcritic.networks.actor_encoder import ActorEncoder
-from fcritic.networks.mlp import MLP
+from fcritic.networks.mlp import MLP, Exact
 from fcritic.networks.policies import Policy
-from fcritic.networks.precision import lower
 from fcritic.randomness import apart
+
+Head = Callable[[Array, Array, Array], Array]
+"""Any function from a code, an observation and an action to a value; usually a `ValueHead`."""
 
 
 class BlindEncoder(eqx.Module):
-    """Sees nothing of a policy: its code is empty. It makes a functional critic a plain Q(s, a)."""
+    """An encoder that ignores the policy: its code is empty, so a functional critic becomes a plain Q(s, a)."""
 
     def __call__(self, policy: Policy) -> Float[Array, "0"]:
-        """An empty code, whatever the policy."""
+        """Returns an empty code, whatever the policy."""
         return jnp.zeros(0)
-
-    def codes(self, policies: Policy) -> Float[Array, "actors 0"]:
-        """An empty code for each policy."""
-        return jnp.zeros((ensembles.size(policies), 0))
 
 
 class ValueHead(eqx.Module):
@@ -57,68 +55,115 @@ class ValueHead(eqx.Module):
             last_scale=None,
         )
         self.joint = MLP(
-            code + state_action_code, joint_hidden, 1, key=joint_key, layer_norm=layer_norm, last_scale=last_scale
+            code + state_action_code,
+            joint_hidden,
+            1,
+            key=joint_key,
+            layer_norm=layer_norm,
+            last_scale=last_scale,
+            last=Exact,
         )
 
     def __call__(
         self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
     ) -> Float[Array, ""]:
-        """The value of an action at a state under the policy with this code."""
+        """Returns the value of an action at a state under the policy with this code."""
         return self.joint(code, self.state_action(obs, act))[0]
 
-    def lowered(self, dtype: jnp.dtype) -> "ValueHead":
-        """The same with hidden layers that compute in this type. The last layer stays: values need all digits."""
-        last = lambda head: head.joint.layers[-1]
-        return eqx.tree_at(last, lower(self, dtype), last(self))
+
+class Prior(eqx.Module):
+    """beta P(s, a), where P is a head with random weights that is never trained and sees no policy.
+
+    Where there is data, a critic learns the rest that its prior leaves, and their sum does not depend on the prior.
+    Where there is none, the sum stays as random as the prior: members of an ensemble go on to disagree there.
+
+    P has the form of a critic's head without a code. With a code it would need an encoder of its own for each
+    critic, n^2 more encodings per update, and its arbitrary slopes along the code would enter the second term of
+    the actors' gradient, where no data can correct them. It still differs between policies, by their actions.
+    """
+
+    network: ValueHead
+    scale: float = eqx.field(static=True)
+
+    def __init__(self, head: Callable[..., ValueHead], width: int, *, scale: float, key: PRNGKeyArray):
+        """Draws P by `head(last_scale=..., key=...)`; `width` is that of its last hidden layer.
+
+        P has a standard deviation near 1 after a layer norm and a ReLU, so that beta has a value's units.
+        """
+        self.network = head(last_scale=(6 / width) ** 0.5, key=key)
+        self.scale = scale
+
+    def __call__(self, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
+        """Returns beta P(s, a)."""
+        return self.scale * self.network(jnp.zeros(0), obs, act)
+
+
+class PrimedHead(eqx.Module):
+    """A head with a prior added to it; itself a head."""
+
+    head: Any
+    prior: Prior
+
+    def __call__(
+        self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
+    ) -> Float[Array, ""]:
+        """Returns head(code, s, a) + beta P(s, a)."""
+        return self.head(code, obs, act) + self.prior(obs, act)
 
 
 class FunctionalCritic(eqx.Module):
-    """Q(pi, s, a) = E_joint(E_act(pi), E_sa(s, a)), eq. `eq:func_q_nn`.
+    """Q(pi, s, a) = E_joint(E_act(pi), E_sa(s, a)), equation (11).
 
     `encode` sees the policy only and `value` the code only, so that a policy is encoded once for a whole batch.
-    The target critic of eq. `eq:tar_func_q_nn` is the same encoder with a delayed head:
+    The target critic of equation (12) is the same encoder with a delayed head:
     ``FunctionalCritic(critic.encoder, delayed_head)``.
     """
 
     encoder: ActorEncoder | BlindEncoder
-    head: ValueHead
+    head: ValueHead | PrimedHead
+
+    @property
+    def shared(self) -> bool:
+        """Whether one encoder serves all critics of a stack, and so has no axis of critics."""
+        return not isinstance(self.encoder, BlindEncoder) and self.encoder.config.shared
 
     def encode(self, policy: Policy) -> Float[Array, " code"]:
-        """The code of a policy, E_act(pi)."""
-        return self.encoder.codes(jax.tree.map(lambda leaf: leaf[None], policy))[0]
+        """Returns the code of a policy, E_act(pi)."""
+        return self.encoder(policy)
 
     def value(
         self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
     ) -> Float[Array, ""]:
-        """The value of an action under an encoded policy, E_joint(code, E_sa(s, a))."""
+        """Returns the value of an action under an encoded policy, E_joint(code, E_sa(s, a))."""
         return self.head(code, obs, act)
 
     def __call__(self, policy: Policy, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
-        """Q(pi, s, a)."""
+        """Returns Q(pi, s, a)."""
         return self.value(self.encode(policy), obs, act)
-
-    def lowered(self, dtype: jnp.dtype) -> "FunctionalCritic":
-        """The same with an encoder and hidden layers that compute in this type."""
-        return FunctionalCritic(lower(self.encoder, dtype), self.head.lowered(dtype))
 
 
 class StateActionCritic(eqx.Module):
-    """Q(s, a) that knows no policy: the critic of SAC and TD3."""
+    """Q(s, a), which sees no policy: the critic of SAC and TD3."""
 
     network: MLP
 
     def __init__(self, obs_dim: int, act_dim: int, hidden: Sequence[int], *, layer_norm: bool, key: PRNGKeyArray):
-        self.network = MLP(obs_dim + act_dim, hidden, 1, key=key, layer_norm=layer_norm)
+        self.network = MLP(obs_dim + act_dim, hidden, 1, key=key, layer_norm=layer_norm, last=Exact)
 
-    def __call__(self, obs: Float[Array, " obs"], act: Float[Array, " act"]) -> Float[Array, ""]:
-        """The value of an action at a state."""
-        return self.network(jnp.concatenate([obs, act]))[0]
+    def __call__(self, obs: Float[Array, "*axes obs"], act: Float[Array, "*axes act"]) -> Float[Array, "*axes"]:
+        """Returns the value of an action at a state."""
+        return self.network(jnp.concatenate([obs, act], axis=-1))[..., 0]
 
-    def rows(self, obs: Float[Array, "batch obs"], act: Float[Array, "batch act"]) -> Float[Array, " batch"]:
-        """The values of a batch."""
-        return self.network.rows(jnp.concatenate([obs, act], axis=1))[:, 0]
 
-    def lowered(self, dtype: jnp.dtype) -> "StateActionCritic":
-        """The same with hidden layers that compute in this type."""
-        last = lambda critic: critic.network.layers[-1]
-        return eqx.tree_at(last, lower(self, dtype), last(self))
+def values(
+    head: Head,
+    codes: Float[Array, "actors code"],
+    obs: Float[Array, "batch obs"],
+    act: Float[Array, "batch act"] | Float[Array, "actors batch act"],
+) -> Float[Array, "actors batch"]:
+    """Returns Q(pi_j, s_b, a_b) on the product of policies and states; actions may have a policy axis.
+
+    Actions from the replay are the same for every policy; E_sa is then computed once for all of them.
+    """
+    over_batch = vmap(head, in_axes=(None, 0, 0))
+    return vmap(over_batch, in_axes=(0, None, 0 if act.ndim == 3 else None))(codes, obs, act)

@@ -1,14 +1,16 @@
 """Linear layers and multilayer perceptrons whose leaves are all arrays, and whose activations can be read.
 
-An input may come in several parts. A layer then adds what each part contributes, which is the same as
-concatenating them, but a part that is shared by many rows of a batch is multiplied only once.
+Inputs may have leading axes. An input may also come in several parts: a layer then adds what each part contributes,
+which equals concatenating them, but a part that is shared by many rows of a batch is multiplied only once.
 """
 
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
 
 from fcritic.networks.initial import fresh_norm, uniform, zeros
 from fcritic.randomness import apart
@@ -36,6 +38,14 @@ def _rows_times_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array
 rows_times.defvjp(_rows_times_forward, _rows_times_backward)
 
 
+def _times(
+    inputs: Float[Array | np.ndarray, "*axes in"], weight: Float[Array | np.ndarray, "in out"]
+) -> Float[Array | np.ndarray, "*axes out"]:
+    if inputs.ndim == 1:
+        return inputs @ weight
+    return rows_times(inputs.reshape(-1, inputs.shape[-1]), weight).reshape(*inputs.shape[:-1], weight.shape[1])
+
+
 class Linear(eqx.Module):
     """y = (x_1, x_2, ...) W + b for an input given in parts."""
 
@@ -48,20 +58,20 @@ class Linear(eqx.Module):
         self.weight = uniform(key, (in_width, out_width), scale)
         self.bias = zeros(out_width)
 
-    def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " out"]:
-        """The image of the concatenated parts, without concatenating them, in the type of the weights."""
-        total, start = self.bias, 0
+    def __call__(self, *parts: Float[Array, "*axes _"]) -> Float[Array, "*axes out"]:
+        """Returns the image of the concatenated parts, without concatenating them, in the type of the weights."""
+        total, start = jnp.expand_dims(self.bias, range(parts[0].ndim - 1)), 0
         for part in parts:
-            stop = start + part.shape[0]
-            total = total + part.astype(self.weight.dtype) @ self.weight[start:stop]
+            stop = start + part.shape[-1]
+            total = total + _times(part.astype(self.weight.dtype), self.weight[start:stop])
             start = stop
         if start != self.weight.shape[0]:
             raise ValueError(f"the parts hold {start} numbers, the layer takes {self.weight.shape[0]}")
         return total
 
-    def rows(self, rows: Float[Array, "rows in"]) -> Float[Array, "rows out"]:
-        """The images of many inputs, one per row."""
-        return rows_times(rows.astype(self.weight.dtype), self.weight) + self.bias[None]
+
+class Exact(Linear):
+    """A layer that stays in float32 where the rest of its network is lowered: a value needs all its digits."""
 
 
 class MLP(eqx.Module):
@@ -80,38 +90,39 @@ class MLP(eqx.Module):
         layer_norm: bool = False,
         norm_output: bool = False,
         last_scale: float | None = 0.003,
+        last: type[Linear] = Linear,
     ):
-        """`norm_output` normalises the last layer too, which never has a ReLU."""
+        """Draws the weights. `norm_output` normalises the last layer too, which never has a ReLU."""
         widths = (in_width, *hidden, out_width)
         keys = apart(key, len(widths) - 1)
-        scales = (None,) * len(hidden) + (last_scale,)
+        scales, kinds = (None,) * len(hidden) + (last_scale,), (Linear,) * len(hidden) + (last,)
         self.layers = tuple(
-            Linear(a, b, key=k, scale=scale)
-            for a, b, k, scale in zip(widths[:-1], widths[1:], keys, scales, strict=True)
+            kind(a, b, key=k, scale=scale)
+            for kind, a, b, k, scale in zip(kinds, widths[:-1], widths[1:], keys, scales, strict=True)
         )
         normed = (layer_norm,) * len(hidden) + (norm_output,)
         self.norms = tuple(
             fresh_norm(width) if norm else None for width, norm in zip(widths[1:], normed, strict=True)
         )
 
-    def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " out"]:
-        """The output of the last layer."""
+    def __call__(self, *parts: Float[Array, "*axes _"]) -> Float[Array, "*axes out"]:
+        """Returns the output of the last layer."""
         return self.activations(*parts)[-1]
 
-    def activations(self, *parts: Float[Array, " _"]) -> tuple[Float[Array, " _"], ...]:
-        """Every hidden layer after its ReLU, then the output."""
-        return self._outputs(parts, Linear.__call__, lambda norm: norm)
-
-    def rows(self, rows: Float[Array, "rows in"]) -> Float[Array, "rows out"]:
-        """The outputs for many inputs, one per row: what `vmap` gives, with faster gradients in the weights."""
-        return self._outputs((rows,), Linear.rows, jax.vmap)[-1]
-
-    def _outputs(self, parts: tuple[Array, ...], linear: Callable, mapped: Callable) -> tuple[Array, ...]:
+    def activations(self, *parts: Float[Array, "*axes _"]) -> tuple[Float[Array, "*axes _"], ...]:
+        """Returns every hidden layer after its ReLU, then the output."""
         values: list[Array] = []
         for layer, norm in zip(self.layers, self.norms, strict=True):
-            value = linear(layer, *parts)
-            value = mapped(norm)(value) if norm else value
+            value = layer(*parts)
+            value = _mapped(norm, value.ndim - 1)(value) if norm else value
             last = len(values) == len(self.layers) - 1
             values.append(value if last else jax.nn.relu(value))
             parts = (values[-1],)
         return tuple(values)
+
+
+def _mapped(function: Callable, axes: int) -> Callable:
+    """Returns a function of one vector over so many leading axes."""
+    for _ in range(axes):
+        function = jax.vmap(function)
+    return function

@@ -14,13 +14,13 @@ from fcritic.networks.mlp import MLP
 
 @runtime_checkable
 class Policy(Protocol):
-    """What a functional critic asks of a policy: any pytree of arrays with these two methods."""
+    """The interface of a policy for a functional critic: any pytree of arrays with these two methods."""
 
     def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action pi(s), in [-1, 1]."""
+        """Returns the action pi(s), in [-1, 1]."""
 
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """The layers of the network from first to last; the last one is the action."""
+        """Returns the layers of the network from first to last; the last one is the action."""
 
 
 class FunctionPolicy(eqx.Module):
@@ -32,7 +32,7 @@ class FunctionPolicy(eqx.Module):
     params: Any
     layers: Callable[[Any, Array], tuple[Array, ...]] = eqx.field(static=True)
     anchor: Float[Array, ""] | None
-    """Where there are no parameters: JAX batches only what holds an array."""
+    """An array where there are no parameters: JAX batches only trees that hold one."""
 
     def __init__(self, layers: Callable[[Any, Array], tuple[Array, ...]], params: Any = None):
         self.layers = layers
@@ -40,11 +40,11 @@ class FunctionPolicy(eqx.Module):
         self.anchor = None if jax.tree.leaves(params) else jnp.zeros(())
 
     def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action."""
+        """Returns the action."""
         return self.activations(obs)[-1]
 
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """What the function returned."""
+        """Returns the function's layers."""
         found = self.layers(self.params, obs)
         if not isinstance(found, tuple):
             raise UsageError(
@@ -54,11 +54,11 @@ class FunctionPolicy(eqx.Module):
 
 
 class DeterministicPolicy(eqx.Module):
-    """a = tanh(MLP(s)), the actor pi_theta of Algorithm `alg-nn`."""
+    """a = tanh(MLP(s)), the actor pi_theta of Algorithm 5."""
 
     network: MLP
     reach: float | None = eqx.field(static=True)
-    """What the mean of |MLP(s)| over actions is held to, so that they keep off their bounds, where tanh is flat."""
+    """Upper limit of the mean of |MLP(s)| over actions, which keeps them off their bounds, where tanh is flat."""
 
     def __init__(
         self,
@@ -73,35 +73,27 @@ class DeterministicPolicy(eqx.Module):
         self.network = MLP(obs_dim, hidden, act_dim, key=key, last_scale=last_scale)
         self.reach = reach
 
-    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action pi(s)."""
+    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:
+        """Returns the action pi(s)."""
         return self.activations(obs)[-1]
 
-    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """Hidden layers after their ReLU, then the action after its tanh."""
+    def activations(self, obs: Float[Array, "*axes obs"]) -> tuple[Float[Array, "*axes _"], ...]:
+        """Returns hidden layers after their ReLU, then the action after its tanh."""
         *hidden, raw = self.network.activations(obs)
         return (*hidden, self.squashed(raw))
 
-    def rows(self, obs: Float[Array, "batch obs"]) -> Float[Array, "batch act"]:
-        """The actions at a batch of observations."""
-        return self.squashed(self.network.rows(obs))
-
-    def squashed(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
-        """Actions from what the network's last layer gives."""
-        return jnp.tanh(self._held(raw))
-
-    def _held(self, raw: Float[Array, "*batch act"]) -> Float[Array, "*batch act"]:
-        """Scaled down where its mean size is above `reach`."""
-        if self.reach is None:
-            return raw
-        size = jnp.mean(jnp.abs(raw), axis=-1, keepdims=True)
-        return raw / jnp.maximum(1.0, size / self.reach)
+    def squashed(self, raw: Float[Array, "*axes act"]) -> Float[Array, "*axes act"]:
+        """Returns actions from the network's output, which is scaled down where its mean size is above `reach`."""
+        if self.reach is not None:
+            size = jnp.mean(jnp.abs(raw), axis=-1, keepdims=True)
+            raw = raw / jnp.maximum(1.0, size / self.reach)
+        return jnp.tanh(raw)
 
 
 class GaussianPolicy(eqx.Module):
     """a = tanh(x) with x ~ N(mean(s), std(s)^2) in every dimension: the actor of SAC.
 
-    Called like any policy it gives its mode, tanh(mean), which is what evaluation uses.
+    Called like any policy it gives its mode, tanh(mean), as evaluation does.
     """
 
     network: MLP
@@ -116,50 +108,39 @@ class GaussianPolicy(eqx.Module):
         key: PRNGKeyArray,
         log_std_range: tuple[float, float],
     ):
-        """The last layer holds both heads. Its weights have deviation 0.3 / sqrt(fan-in): std begins near 1."""
+        """Draws the weights. Those of both heads have deviation 0.3 / sqrt(fan-in): std begins near 1."""
         last_width = hidden[-1] if hidden else obs_dim
         self.network = MLP(obs_dim, hidden, 2 * act_dim, key=key, last_scale=0.3 * (3 / last_width) ** 0.5)
         self.log_std_range = log_std_range
 
     @property
     def act_dim(self) -> int:
-        """Dimensions of an action."""
+        """Number of dimensions of an action."""
         return self.network.layers[-1].bias.shape[-1] // 2
 
-    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The mode pi(s) = tanh(mean(s))."""
+    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:
+        """Returns the mode pi(s) = tanh(mean(s))."""
         return self.activations(obs)[-1]
 
-    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """Hidden layers after their ReLU, then the mode."""
+    def activations(self, obs: Float[Array, "*axes obs"]) -> tuple[Float[Array, "*axes _"], ...]:
+        """Returns hidden layers after their ReLU, then the mode."""
         *hidden, heads = self.network.activations(obs)
-        return (*hidden, jnp.tanh(jnp.split(heads, 2)[0]))
+        return (*hidden, jnp.tanh(jnp.split(heads, 2, axis=-1)[0]))
 
     def sample(
-        self, obs: Float[Array, " obs"], noise: Float[Array, " act"]
-    ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
-        """The action that standard normal noise is mapped to, and its log-density log pi(a|s)."""
-        return self._squashed(self.network(obs), noise)
-
-    def sample_rows(
-        self, obs: Float[Array, "batch obs"], noise: Float[Array, "batch act"]
-    ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
-        """`sample` at a batch of observations."""
-        return jax.vmap(self._squashed)(self.network.rows(obs), noise)
-
-    def _squashed(
-        self, heads: Float[Array, " heads"], noise: Float[Array, " act"]
-    ) -> tuple[Float[Array, " act"], Float[Array, ""]]:
-        mean, raw = jnp.split(heads, 2)
+        self, obs: Float[Array, "*axes obs"], noise: Float[Array, "*axes act"]
+    ) -> tuple[Float[Array, "*axes act"], Float[Array, "*axes"]]:
+        """Returns the action to which standard normal noise is mapped, and its log-density log pi(a|s)."""
+        mean, raw = jnp.split(self.network(obs), 2, axis=-1)
         log_std = jnp.clip(raw, *self.log_std_range)
         before = mean + jnp.exp(log_std) * noise
         return jnp.tanh(before), squashed_log_prob(noise, log_std, before)
 
 
 def squashed_log_prob(
-    noise: Float[Array, " act"], log_std: Float[Array, " act"], before: Float[Array, " act"]
-) -> Float[Array, ""]:
-    """log density of tanh(x) at x = `before` = mean + std * noise.
+    noise: Float[Array, "*axes act"], log_std: Float[Array, "*axes act"], before: Float[Array, "*axes act"]
+) -> Float[Array, "*axes"]:
+    """Returns the log-density of tanh(x) at x = `before` = mean + std * noise.
 
     The density of x, divided by the slope of tanh. log(1 - tanh(x)^2) is written as
     2 (log 2 - |x| - log(1 + exp(-2|x|))), which stays finite where tanh rounds to 1.
@@ -167,4 +148,4 @@ def squashed_log_prob(
     gaussian = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
     size = jnp.abs(before)
     slope = 2 * (jnp.log(2.0) - size - jnp.log(1 + jnp.exp(-2 * size)))
-    return jnp.sum(gaussian - slope)
+    return jnp.sum(gaussian - slope, axis=-1)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 import contextlib
 import io
+import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+import warnings
 
 import matplotlib
 
@@ -12,17 +13,24 @@ matplotlib.use("Agg")  # no display is ever needed
 
 from matplotlib import pyplot as plt
 import numpy as np
+from PIL import Image
 
 from fcritic.disk import Place
 from fcritic.errors import UsageError, cannot_write
-from fcritic.experiments.appearance import line_of, short_frames
 from fcritic.results.read import Behaviour, Curves
 
-if TYPE_CHECKING:
-    from fcritic.experiments.gather import Panel
-
 FORMATS = (".png", ".svg", ".pdf")
+MOST_BYTES = 150_000
+"""Of a PNG of a study, which is committed."""
 
+MOST_LINES = 200
+"""Single seeds that are drawn beside the mean of all."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444444")
+"""Colours that differ also for colour-blind eyes (after Okabe and Ito)."""
+
+DASHES = ((), (7, 4), (2, 3))
+"""Lengths of strokes and gaps; methods beyond the colours have the same again, in other strokes."""
 
 LABELS = {
     "diversity": "mean distance between the actions of two actors",
@@ -32,6 +40,62 @@ LABELS = {
     "first-reward": "share of seeds that have seen a reward",
 }
 """What the vertical axis of each picture of behaviour shows."""
+
+
+def line_of(place: int) -> dict[str, object]:
+    """Colour and dashes of the method with this place in its panel, as matplotlib takes them."""
+    dashes = DASHES[place // len(COLOURS) % len(DASHES)]
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": (0, dashes or None)}
+
+
+def short_frames(frame: float) -> str:
+    """A number of frames as on an axis: 200k, 1.5M."""
+    return f"{frame / 1e6:g}M" if frame >= 1e6 else f"{frame / 1e3:g}k" if frame >= 1e3 else f"{frame:g}"
+
+
+@contextlib.contextmanager
+def panels(
+    path: Path, count: int = 1, title: str = "", width: float = 4.6, rows: int = 1
+) -> Iterator[list[plt.Axes]]:
+    """Axes side by side in the picture of a study, `count` in each row, which is written to `path` at the end."""
+    size = (max(width * count, 6), 4.4 * rows)
+    # Text stays text in SVG, and the same picture is the same file.
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fcritic"}):
+        figure, axes = plt.subplots(rows, count, figsize=size, layout="constrained", squeeze=False)
+        try:
+            yield list(axes.flat)
+            for each in axes.flat:
+                each.grid(alpha=0.25)
+                each.spines[["top", "right"]].set_visible(False)
+            if title:
+                figure.suptitle(title, fontsize=11)
+            place = Place.of(path)
+            place.parent.make()
+            place.replace(_small_png(figure) if path.suffix == ".png" else _svg(figure))
+        except OSError as error:
+            raise cannot_write("the picture", path, error) from error
+        finally:
+            plt.close(figure)
+
+
+def _svg(figure: plt.Figure) -> bytes:
+    """The figure as SVG, the same bytes for the same figure."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    return drawn.getvalue()
+
+
+def _small_png(figure: plt.Figure) -> bytes:
+    """The figure as a PNG of 256 colours, with as many dots per inch as its limit in bytes allows."""
+    for dpi in (150, 120, 100, 80, 60):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=dpi, format="png")
+        small, kind = io.BytesIO(), Image.Quantize.MAXCOVERAGE
+        few = Image.open(drawn).convert("RGB").quantize(256, kind, kmeans=1, dither=Image.Dither.NONE)
+        few.save(small, "PNG", optimize=True)
+        if small.tell() <= MOST_BYTES:
+            break
+    return small.getvalue()
 
 
 def learning_curves(runs: list[Curves], out: Path | Place) -> None:
@@ -56,26 +120,28 @@ def _picture(out: Path | Place, tasks: set[str], label: str) -> Iterator[plt.Axe
     """Axes over frames in a picture that is written to `out` at the end."""
     if Path(str(out)).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
-    with matplotlib.rc_context({"text.parse_math": False}):  # a recorded name may hold any sign
-        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # an overflow ends in an error of one line
         try:
             yield axes
         except UsageError:
             plt.close(figure)
             raise
-        _finish(axes, ", ".join(sorted(tasks)), label)
+        axes.set_xlabel("environment frames, summed over environments")
+        axes.set_ylabel(label)
+        axes.set_title(_plain(", ".join(sorted(tasks))))
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+        axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
+        axes.legend(frameon=False, fontsize=9)
         _save(figure, out)
 
 
-def _finish(axes: plt.Axes, title: str, label: str) -> None:
-    axes.set_xlabel("environment frames, summed over environments")
-    axes.set_ylabel(label)
-    axes.set_title(title)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-    axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
-    axes.legend(frameon=False, fontsize=9)
+def _plain(text: str) -> str:
+    """A text in which nothing is a formula."""
+    return text.replace("$", r"\$")
 
 
 def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> None:
@@ -83,9 +149,9 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
     if not seeds:
         reason = "one actor alone has no diversity" if what == "diversity" else "train it further"
         raise UsageError(f"{run.name} has no row with {what}; {reason}")
-    for frames, values in seeds.values():
+    for frames, values in itertools.islice(seeds.values(), MOST_LINES):
         axes.plot(frames, values, color=colour, alpha=0.3, linewidth=1)
-    label = run.name + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
+    label = _plain(run.name) + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
     axes.plot(*_mean(seeds), "o-", color=colour, linewidth=2.2, markersize=3, label=label)
 
 
@@ -94,7 +160,9 @@ def _draw_first_rewards(axes: plt.Axes, run: Behaviour, colour: str) -> None:
     count = len(run.first_reward)
     steps = [0, *found, run.frames]
     shares = [number / max(count, 1) for number in [*range(len(found) + 1), len(found)]]
-    axes.step(steps, shares, where="post", color=colour, linewidth=2, label=f"{run.name}: {len(found)} of {count}")
+    axes.step(
+        steps, shares, where="post", color=colour, linewidth=2, label=f"{_plain(run.name)}: {len(found)} of {count}"
+    )
     axes.set_ylim(-0.03, 1.05)
 
 
@@ -104,6 +172,10 @@ def _save(figure: plt.Figure, out: Path | Place) -> None:
         figure.savefig(picture, dpi=150, format=place.path.suffix[1:].lower())
         place.parent.make()
         place.replace(picture.getvalue())
+    except (ValueError, OverflowError) as error:  # numbers that leave no room for an axis
+        raise UsageError(
+            f"the curves cannot be drawn ({error}): a row of metrics has a number out of range"
+        ) from error
     except OSError as error:
         raise cannot_write("the picture", place.path, error) from error
     finally:
@@ -113,13 +185,13 @@ def _save(figure: plt.Figure, out: Path | Place) -> None:
 def _draw(axes: plt.Axes, run: Curves, colour: str) -> None:
     if not run.mean_actor:
         raise UsageError(f"{run.name} has no evaluation yet; train it further")
-    for frames, values in run.rollout.values():
+    for frames, values in itertools.islice(run.rollout.values(), MOST_LINES):
         axes.plot(frames, values, ".", color=colour, alpha=0.2, markersize=3)
     for seeds, style in ((run.best_actor, "--"), (run.mean_actor, "-")):
-        for frames, values in seeds.values():
+        for frames, values in itertools.islice(seeds.values(), MOST_LINES):
             axes.plot(frames, values, style, color=colour, alpha=0.3, linewidth=1)
     count = len(run.mean_actor)
-    label = f"{run.name}: mean actor" + (f", mean of {count} seeds" if count > 1 else "")
+    label = f"{_plain(run.name)}: mean actor" + (f", mean of {count} seeds" if count > 1 else "")
     axes.plot(*_mean(run.mean_actor), "-", color=colour, linewidth=2.2, label=label)
     axes.plot(*_mean(run.best_actor), "--", color=colour, linewidth=1.4, label="best actor")
     axes.plot([], [], ".", color=colour, alpha=0.5, label="training episodes")
@@ -130,33 +202,3 @@ def _mean(seeds: dict[int, tuple[list[int], list[float]]]) -> tuple[list[int], n
     length = min(len(frames) for frames, _ in seeds.values())
     frames = next(iter(seeds.values()))[0][:length]
     return frames, np.mean([values[:length] for _, values in seeds.values()], axis=0)
-
-
-def panels_of_curves(panels: "list[Panel]", out: Path) -> None:
-    """One picture with a panel for each task: means over seeds, intervals, single seeds; crosses are published."""
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(6.5 * columns, 4 * rows), layout="constrained", squeeze=False
-    )
-    for place, panel in zip(axes.flat, panels, strict=False):
-        last = max(float(method.frames[-1]) for method in panel.methods)
-        points = [point for entry in panel.published for point in entry["points"] if point[0] <= last]
-        place.plot([point[0] for point in points], [point[1] for point in points], "x", color="0.45", zorder=3)
-        for method in panel.methods:
-            bands, (colour, dashes) = method.bands(), line_of(method.place)
-            place.plot(method.frames, method.values.T, color=colour, alpha=0.3, linewidth=0.8)
-            place.fill_between(
-                method.frames, [b.low for b in bands], [b.high for b in bands], color=colour, alpha=0.15
-            )
-            line = {"color": colour, "linestyle": (0, dashes or None), "linewidth": 2}
-            place.plot(method.frames, [b.value for b in bands], label=method.run.method, **line)
-        place.set_title(panel.name)
-        place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
-        place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
-        place.set_ylabel("return of the mean actor")
-        place.grid(alpha=0.25)
-        place.legend(frameon=False, fontsize=9, handlelength=3)
-    for place in axes.flat[len(panels) :]:
-        place.set_visible(False)
-    _save(figure, out)

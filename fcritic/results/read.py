@@ -108,8 +108,14 @@ def _for_each_row(run: RunDirectory, take: Callable[[dict], None]) -> None:
 
 
 def _name_and_task(run: RunDirectory) -> tuple[str, str]:
-    recipe, task = (one_line(str(run.config.get(name, "unknown")), 200) for name in ("recipe", "task"))
+    recipe, task = _recipe_and_task(run)
     return f"{recipe} ({run.path.name})", task
+
+
+def _recipe_and_task(run: RunDirectory) -> tuple[str, str]:
+    config = run.config
+    recipe, task = (one_line(str(config.get(name, "unknown")), 200) for name in ("recipe", "task"))
+    return recipe, task
 
 
 def _append(series: dict[int, tuple[list, list]], row: dict, name: str) -> None:
@@ -146,7 +152,7 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         }
         for seed, (frames, values) in found.mean_actor.items()
     ]
-    return {"directory": str(run.path), "task": found.task, "recipe": run.config["recipe"]} | _over(seeds)
+    return {"directory": str(run.path), "task": found.task, "recipe": _recipe_and_task(run)[0]} | _over(seeds)
 
 
 def evaluation_report(

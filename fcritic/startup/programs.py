@@ -20,8 +20,8 @@ import jaxlib
 import numpy as np
 import optax
 
+from fcritic import kernels
 from fcritic.disk import replace_file
-from fcritic.kernels import fused_blocks, product
 
 SWITCH = "FCRITIC_KEEP_PROGRAMS"
 """This environment variable says whether programs are read and written. The command `fcritic` sets it to `yes`
@@ -86,7 +86,7 @@ def _surroundings() -> tuple[str, ...]:
     versions = [module.__version__ for module in (jax, jaxlib, eqx, optax, np)]
     device = (jax.default_backend(), jax.devices()[0].device_kind, os.environ.get("XLA_FLAGS"))
     settings = [f"{name}={getattr(jax.config, name)}" for name in _SETTINGS]
-    return (*versions, *map(str, device), *settings, str(fused_blocks.INTERPRET), str(product.INTERPRET))
+    return (*versions, *map(str, device), *settings, str(kernels.INTERPRET))
 
 
 def _sources(folder: Path = Path(__file__).parents[1]) -> str | None:

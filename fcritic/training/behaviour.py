@@ -14,8 +14,7 @@ import numpy as np
 
 from fcritic import randomness
 from fcritic.training import replay
-from fcritic.training.learning import Learning
-from fcritic.training.train_state import SEED_AXES, TrainState
+from fcritic.training.device import SEED_AXES, Learning, TrainState
 from fcritic.types import EnvSpec, Metrics
 
 STATES = 256

@@ -1,5 +1,6 @@
 """What a training tells the person who watches it: a live line in a terminal, plain lines elsewhere."""
 
+import threading
 import time
 from typing import Any
 
@@ -8,6 +9,9 @@ from rich.live import Live
 from rich.text import Text
 
 from fcritic.config import TrainConfig
+
+SILENCE = 10.0
+"""Seconds after which a line says how far a training is, where there is no live line."""
 
 
 def duration(seconds: float) -> str:
@@ -29,20 +33,33 @@ class TrainingConsole:
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, transient=True, refresh_per_second=4)
         self._start_frame, self._start_time = start_frame, time.monotonic()
-        self._drawn = 0.0
+        self._drawn, self._spoken, self._frame = 0.0, time.monotonic(), start_frame
         self._shown: dict[str, str] = {}
+        self._over, self._talker = threading.Event(), threading.Thread(target=self._talk, daemon=True)
 
     def __enter__(self) -> "TrainingConsole":
         if self._console.is_terminal and not self.quiet:
             self._live.start()
+        elif not self.quiet:
+            self._talker.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._live.stop()
+        self._over.set()
+        if self._talker.is_alive():
+            self._talker.join()
+
+    def _talk(self) -> None:
+        """Says where the training stands when nothing was said for a while, also while it waits or evaluates."""
+        while not self._over.wait(max(self._spoken + SILENCE - time.monotonic(), 0.01)):
+            if time.monotonic() >= self._spoken + SILENCE:
+                self.say(self._line(self._frame))
 
     def say(self, line: str) -> None:
         """A line that stays."""
         if not self.quiet:
+            self._spoken = time.monotonic()
             self._console.print(line, markup=False)
 
     def warn(self, line: str) -> None:
@@ -60,6 +77,7 @@ class TrainingConsole:
 
     def update(self, frame: int, **values: float) -> None:
         """Shows where the training stands; values keep their last number until they change."""
+        self._frame = frame
         self._shown |= {name.replace("_", " "): f"{value:.4g}" for name, value in values.items()}
         now = time.monotonic()
         if self._live.is_started and (values or now > self._drawn + 0.25):  # this is called in every iteration

@@ -1,29 +1,90 @@
-"""What is said when a training begins: what it costs on this device, and what would cost less."""
+"""The cost of a training on this device: estimated before it begins, measured once it learns; cheaper variants."""
 
+from collections.abc import Callable
 import dataclasses
+import functools
+import math
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
+from jax.extend import core
 import jax.numpy as jnp
-import numpy as np
 
 from fcritic.agents.base import AbstractAgent, update
 from fcritic.config import TrainConfig
+from fcritic.envs import task_spec
+from fcritic.errors import UsageError
+from fcritic.networks.precision import on_gpu
 from fcritic.training.console import duration
-from fcritic.training.flops import count_flops
 from fcritic.types import EnvSpec, Transition
-
-if TYPE_CHECKING:
-    from fcritic.training.loop import Training
-
-LAPS = 9
-"""Iterations whose median is taken for the cost of one."""
 
 LONG = 3600.0
 """Seconds from which on a job is called long and cheaper choices are listed."""
 
+DAY = 86_400.0
+"""Seconds of an estimate above which a job is only started where that was asked for (`--yes`)."""
 
+_HOST_SECONDS = 1e-3
+"""What an iteration takes besides its arithmetic, roughly."""
+_SHARE = 0.25
+"""The share of the speed of a large product that updates reach: `fac` on two CPU cores, 16 s an iteration."""
+
+
+def estimated_seconds(config: TrainConfig, spec: EnvSpec, begun: int = 0) -> float | None:
+    """The time from iteration `begun` to the end, by the arithmetic; None where it is far below a day.
+
+    To count the arithmetic takes a second or two, so a bound decides first whether that is worth it.
+    """
+    left = max(config.iterations - begun, 0)
+    updates = config.seeds * max(config.iterations - max(begun, config.warmup_iterations), 0)
+    slowest = 1e13 if on_gpu() else 1e10  # operations per second
+    if left * _HOST_SECONDS + updates * _most_flops(config.agent, spec) / slowest < DAY / 4:
+        return None
+    flops = flops_per_iteration(config.agent, spec)
+    return left * _HOST_SECONDS + updates * flops / (_SHARE * _product_rate(config.agent.compute_dtype))
+
+
+def require_agreed(seconds: float | None, what: str, yes: bool) -> None:
+    """Refuses a job that is estimated to take more than a day, unless its user has agreed."""
+    if seconds is not None and seconds > DAY and not yes:
+        raise UsageError(
+            f"{what} is estimated to take {duration(seconds)} on this {_device()}; add --yes to start it all the "
+            "same, lower --steps, or choose a smaller --recipe such as fac-small"
+        )
+
+
+def estimate_line(seconds: float) -> str:
+    """The estimate, as it is said before a training begins."""
+    return f"estimated time to the end: {duration(seconds)} on this {_device()}; measured once learning begins"
+
+
+def _device() -> str:
+    return f"GPU ({jax.devices()[0].device_kind})" if on_gpu() else "CPU"
+
+
+def _most_flops(agent: AbstractAgent, spec: EnvSpec) -> float:
+    """A bound of `flops_per_iteration` without tracing an update: each number of the state meets each row.
+
+    For functional critics an actor's neurons count as its rows.
+    """
+    state = jax.eval_shape(lambda key: agent.init(spec, key), jax.eval_shape(lambda: jax.random.key(0)))
+    rows = agent.batch_size * getattr(agent, "members", 1)
+    return 6.0 * agent.batches_per_iteration * rows * sum(leaf.size for leaf in jax.tree.leaves(state))
+
+
+@functools.cache
+def _product_rate(dtype: jnp.dtype) -> float:
+    """Floating-point operations per second of a large matrix product on this device."""
+    side = 4096 if on_gpu() else 1024
+    matrix, product = jnp.ones((side, side), dtype), jax.jit(lambda x: x @ x)
+    jax.block_until_ready(product(matrix))
+    start = time.perf_counter()
+    jax.block_until_ready([product(matrix) for _ in range(5)])
+    return 5 * 2 * side**3 / (time.perf_counter() - start)
+
+
+@functools.cache
 def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     """Arithmetic of one iteration of one seed: all its updates, without compiling them.
 
@@ -35,8 +96,6 @@ def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     shape = (agent.batches_per_iteration, agent.batch_size)
     number = lambda *rest: jax.ShapeDtypeStruct((*shape, *rest), jnp.float32)
     batches = Transition(number(spec.obs_dim), number(spec.act_dim), number(), number(), number(spec.obs_dim))
-    if agent.numbered:
-        batches = batches._replace(number=jax.ShapeDtypeStruct(shape, jnp.uint32))
     patterns = [agent.actor_due(iteration) for iteration in range(agent.actor_delay)]  # they repeat after these
     counts = [
         count_flops(lambda s, b, k, due=due: update(agent, s, b, k, due)[0], state, batches, key)
@@ -45,48 +104,8 @@ def flops_per_iteration(agent: AbstractAgent, spec: EnvSpec) -> int:
     return sum(counts) // len(counts)
 
 
-class Announcer:
-    """Tells the person who watches what a training costs, once its own iterations have shown it."""
-
-    def __init__(self, training: "Training"):
-        self._training = training
-        self._since: float | None = None
-        self._laps: list[float] = []
-
-    def begin(self) -> None:
-        """What is known before a training begins or goes on; starts its clock."""
-        training, config = self._training, self._training.config
-        begun, say = training.progress.iteration, training.console.say
-        if begun:
-            say(f"continuing {training.directory.path} at frame {training.frame:,}")
-        if changes := training.directory.version_changes() if begun else []:
-            say(f"note: other versions than at the start, so results may differ: {', '.join(changes)}")
-        if config.iterations <= config.warmup_iterations and not begun:
-            say(
-                f"note: the warm-up of {config.warmup:,} frames covers the whole run, so nothing is learned; "
-                "lower --warmup or raise --steps"
-            )
-        training.console.restart_clock(training.frame)
-
-    def learned(self) -> None:
-        """Another iteration with updates is over. The first of them starts the clock anew: it may have compiled."""
-        if len(self._laps) == LAPS:
-            return
-        training = self._training
-        if self._since is None:
-            jax.block_until_ready(training.flat.leaves)
-            training.console.restart_clock(training.frame)
-        else:
-            self._laps.append(time.perf_counter() - self._since)
-        self._since = time.perf_counter()
-        if len(self._laps) == LAPS:
-            training.console.say(cost_line(training, float(np.median(self._laps))))
-
-
-def cost_line(training: "Training", seconds: float) -> str:
-    """How long the rest will take where an iteration takes so many seconds."""
-    config = training.config
-    learning = config.iterations - training.progress.iteration
+def cost_line(config: TrainConfig, learning: int, seconds: float) -> str:
+    """How long so many iterations with updates will take, where one takes so many seconds."""
     critic, actor = config.agent.critic_steps * config.agent.cycles, config.agent.cycles
     device = jax.devices()[0]
     seeds = f" for {config.seeds} seeds" if config.seeds > 1 else ""
@@ -95,15 +114,103 @@ def cost_line(training: "Training", seconds: float) -> str:
         f"takes {1000 * seconds:.3g} ms on {device.device_kind}: "
         f"about {duration(seconds * learning)} of learning to the end"
     )
-    quiet = training.console.quiet
-    return line + (_cheaper(config, training.vector.spec) if seconds * learning > LONG and not quiet else "")
+    return line
 
 
-def _cheaper(config: TrainConfig, spec: EnvSpec) -> str:
-    """Variants that do less arithmetic, as a share of this config's."""
+def cheaper_line(config: TrainConfig, spec: EnvSpec) -> str:
+    """Variants that do less arithmetic, as a share of this config's; empty where there are none."""
     now = flops_per_iteration(config.agent, spec)
     shares = {option: flops_per_iteration(agent, spec) / now for option, agent in config.agent.cheaper().items()}
     offers = [f"{option} ({share:.0%} of the arithmetic)" for option, share in shares.items() if share < 0.9]
     if jax.default_backend() == "cpu":
         offers.append("a GPU (pip install -e '.[gpu]')")
-    return f"\nthat is long; cheaper: {', '.join(offers)}" if offers else ""
+    return f"that is long; cheaper: {', '.join(offers)}" if offers else ""
+
+
+def count_flops(function: Callable, *args: Any) -> int:
+    """Floating-point operations of all matrix products in one call; arguments may be shapes.
+
+    Element-wise work is left out: it costs memory traffic rather than arithmetic.
+    """
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(jaxpr: core.Jaxpr) -> int:
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            total += _product(equation)
+            continue
+        times = equation.params["length"] if equation.primitive.name == "scan" else 1
+        inner = [_count(sub) for sub in _inner_programs(equation.params)]
+        # Only one branch of a conditional runs; the most expensive one is the honest bound.
+        total += times * (max(inner, default=0) if equation.primitive.name == "cond" else sum(inner))
+    return total
+
+
+def _product(equation: core.JaxprEqn) -> int:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+
+
+def _inner_programs(params: dict[str, Any]) -> list[core.Jaxpr]:
+    found = []
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                found.append(item.jaxpr)
+            elif isinstance(item, core.Jaxpr):
+                found.append(item)
+    return found
+
+
+def describe(config: TrainConfig) -> dict[str, Any]:
+    """The facts; nothing is trained and no parameter is made."""
+    agent, spec = config.agent, task_spec(config.task)
+    state = jax.eval_shape(lambda key: agent.init(spec, key), jax.eval_shape(lambda: jax.random.key(0)))
+    flops = flops_per_iteration(agent, spec)
+    critic, actor = config.updates_per_frame
+    return {
+        "recipe": config.recipe,
+        "task": config.task,
+        "observation_width": spec.obs_dim,
+        "action_width": spec.act_dim,
+        **agent.describe(spec),
+        "parameters": {part: count(tree) for part, tree in agent.parts(state).items()},
+        "envs": config.envs,
+        "action_repeat": config.action_repeat,
+        "flops_per_iteration": flops,
+        "flops_per_frame": flops / config.frames_per_iteration,
+        "updates_per_frame": {"critic": critic, "actor": actor},
+        "warmup": config.warmup,
+        "replay_per_env": config.replay,
+        "normalize": config.normalize,
+    }
+
+
+def count(tree: Any) -> int:
+    """Numbers in a pytree of arrays or shapes."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def describe_text(facts: dict[str, Any], line: str) -> str:
+    """The facts for a person."""
+    rows = [f"{facts['recipe']}: {line}"]
+    for name, value in facts.items():
+        label = name.replace("_", " ")
+        if name == "parameters":
+            rows += [f"  {'parameters of ' + part.replace('_', ' '):<38} {size:,}" for part, size in value.items()]
+        elif name == "updates_per_frame":
+            rows += [f"  {kind + ' updates per frame':<38} {rate:g}" for kind, rate in value.items()]
+        elif name != "recipe":
+            rows.append(f"  {label:<38} {_plain(value)}")
+    return "\n".join(rows)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, float) and value >= 1e6:
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

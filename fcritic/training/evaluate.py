@@ -1,18 +1,21 @@
-"""Evaluation: every actor, on environments that training never saw, without exploration."""
+"""Evaluation: every actor, on environments that training never saw, without exploration; the best policies."""
 
 import dataclasses
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax import vmap
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 import numpy as np
 
 from fcritic import envs
+from fcritic.agents.base import AbstractAgent
 from fcritic.config import TrainConfig
 from fcritic.envs.base import EPISODE_LIMIT
 from fcritic.errors import UsageError
+from fcritic.training.device import TrainState
 from fcritic.training.replay import Normalizer
 
 
@@ -113,3 +116,49 @@ def _actions(
         return vmap(lambda policy, seen: policy(seen))(policies, normalizer(obs) if normalize else obs)
 
     return vmap(one_seed)(policies, normalizer, obs)
+
+
+class Best(eqx.Module):
+    """Policies (seeds, actors, ...) with what runs them, as NumPy arrays: the device may forget them."""
+
+    policies: Any
+    normalizer: Normalizer
+    score: Float[Array, " seeds"]
+    """The mean actor's return in that evaluation; minus infinity before the first."""
+    frame: Int[Array, " seeds"]
+    """When that was."""
+
+    @staticmethod
+    def none(agent: AbstractAgent, state: TrainState) -> "Best":
+        """Before the first evaluation: the untrained policies."""
+        return Best(*_on_host(_kept(agent, state)), *_scores(state))
+
+    @staticmethod
+    def like(agent: AbstractAgent, state: TrainState) -> "Best":
+        """Shapes and types, from a state's shapes and types."""
+        return jax.eval_shape(lambda s: Best(*_kept(agent, s), *_scores(s)), state)
+
+    def improved(self, policies: Any, normalizer: Normalizer, scores: np.ndarray, frame: int) -> "Best":
+        """The same, but with these policies for every seed whose score is higher than before."""
+        better = np.asarray(scores, np.float32) > self.score
+        choose = lambda new, old: np.where(better.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+        kept = jax.tree.map(choose, _on_host((policies, normalizer)), (self.policies, self.normalizer))
+        return Best(*kept, choose(np.asarray(scores, np.float32), self.score), choose(np.int32(frame), self.frame))
+
+    def to_json(self) -> dict[str, list]:
+        """Score and frame of every seed."""
+        return {"score": np.asarray(self.score).tolist(), "frame": np.asarray(self.frame).tolist()}
+
+
+def _kept(agent: AbstractAgent, state: TrainState) -> tuple[Any, Normalizer]:
+    return jax.vmap(agent.evaluation_policies)(state.agent), state.normalizer
+
+
+def _scores(state: TrainState) -> tuple[np.ndarray, np.ndarray]:
+    seeds = state.keys.shape[0]
+    return np.full(seeds, -np.inf, np.float32), np.zeros(seeds, np.int32)
+
+
+def _on_host(tree: Any) -> Any:
+    """Copies that training cannot overwrite: it gives its buffers back to the device."""
+    return jax.tree.map(lambda leaf: np.array(leaf), tree)

@@ -3,7 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 import numpy as np
 
 from fcritic.types import EnvSpec, Transition
@@ -58,24 +58,13 @@ def add(replay: Replay, row: Float[Array, "envs width"]) -> Replay:
     return Replay(rows, replay.written + 1)
 
 
-def sample(
-    replay: Replay, spec: EnvSpec, shape: tuple[int, ...], key: PRNGKeyArray, numbered: bool = False
-) -> Transition:
-    """Transitions drawn uniformly, with replacement, in the given shape; `numbered`: with their numbers."""
+def sample(replay: Replay, spec: EnvSpec, shape: tuple[int, ...], key: PRNGKeyArray) -> Transition:
+    """Returns transitions drawn uniformly, with replacement, in the given shape."""
     capacity, envs, width = replay.rows.shape
     filled = jnp.minimum(replay.written, capacity).astype(jnp.uint32)
     # The remainder favours low indices by at most (filled * envs) / 2^32.
     index = jax.random.bits(key, shape) % (filled * envs)
-    batch = unpack(replay.rows.reshape(capacity * envs, width)[index], spec)
-    return batch._replace(number=_numbers(replay, index)) if numbered else batch
-
-
-def _numbers(replay: Replay, index: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    """How many transitions were stored before those at these places of the ring, which it may have overwritten."""
-    capacity, envs = replay.capacity, replay.rows.shape[-2]
-    last = replay.written.astype(jnp.uint32) - 1
-    step = last - (last + capacity - index // envs) % capacity
-    return step * envs + index % envs
+    return unpack(replay.rows.reshape(capacity * envs, width)[index], spec)
 
 
 class Normalizer(eqx.Module):

@@ -1,6 +1,6 @@
 """Golden values: what the program of commit 672c61a computed, to compare every later tree with.
 
-    PYTHONPATH=$PWD python -m tests.golden.make --check            # every part, with the differences
+    PYTHONPATH=$PWD python -m tests.golden.make --check            # all but studies, with the differences
     PYTHONPATH=$PWD python -m tests.golden.make --check trainings  # some parts: trainings:sac checks one entry
     PYTHONPATH=$PWD python -m tests.golden.make --write contract   # accept a change that a commit explains
 
@@ -14,6 +14,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 import contextlib
+import difflib
 import hashlib
 import importlib
 import importlib.metadata
@@ -126,7 +127,7 @@ FUNCTIONAL = "--members 3 --state-action-hidden 14 10 --state-action-code 6 --jo
 FUNCTIONAL += " --encoder.depth 2 --encoder.width 16 --encoder.code 8 --encoder.heads 2"
 
 TRAININGS = {
-    "fac": f"--recipe fac {PENDULUM} {FUNCTIONAL} --seeds 2 --seed 3 --prior-scale 0.5 --exploration-noise 0.1",
+    "fac": f"--recipe fac {PENDULUM} {FUNCTIONAL} --seeds 2 --seed 3 --prior-scale 0.5 --explore.noise 0.1",
     "fac-shared": f"--recipe fac-shared {PENDULUM} {FUNCTIONAL} --cycles 2 --actor-delay 2 --actor-reach 1.0",
     "sac": f"--recipe sac {CARTPOLE} --critic-hidden 14 10 --seeds 2",
     "sac+": f"--recipe sac+ {PENDULUM} --critic-hidden 14 10 --seed 5 --critics 4 --warmup-actions policy",
@@ -240,7 +241,7 @@ UNIMPORTANT |= {"fwd_jaxpr_thunk", "jvp_jaxpr_thunk", "out_trees", "symbolic_zer
 
 
 def count(jaxpr: Any) -> Counter:
-    """How often each operation occurs, with its parameters and the types that it takes and gives, in any order."""
+    """How often each operation occurs, with its parameters, constants and types, in any order."""
     import jax.extend.core as core
 
     found: Counter = Counter()
@@ -256,7 +257,7 @@ def count(jaxpr: Any) -> Counter:
         for each in inner:
             found += count(each)
         if str(eqn.primitive) not in NAMELESS:
-            types = " ".join(var.aval.str_short() for var in eqn.invars)
+            types = " ".join(str(var) if hasattr(var, "val") else var.aval.str_short() for var in eqn.invars)
             outs = " ".join(var.aval.str_short() for var in eqn.outvars)
             found[normalised(f"{eqn.primitive} {types} -> {outs}  {' '.join(told)}")] += 1
     return found
@@ -302,8 +303,170 @@ def compare_agents(name: str, old: dict, new: dict) -> Iterator[str]:
     for key in sorted(old.keys() | new.keys()):
         if key not in old or key not in new or np.shape(old[key]) != np.shape(new[key]):
             yield f"{name}: {key} {old.get(key)} -> {new.get(key)}"
+        elif isinstance(old[key], int) and old[key] != new[key]:
+            yield f"{name}: {key} {old[key]} -> {new[key]}"
         elif not np.allclose(new[key], old[key], rtol=1e-5, atol=1e-5):
             yield f"{name}: {key} differs by {np.abs(np.subtract(new[key], old[key])).max():.3g}"
+
+
+# The command line's contract
+
+RUN = f"--recipe fac-shared {PENDULUM} {FUNCTIONAL} --quiet"
+HELP = """
+. | train | train --recipe sac | train --recipe td3 | resume | evaluate | export | check | describe | plot | replay
+video | watch | inspect | experiment | experiment list | experiment run | experiment status | experiment report
+bench | bench update | bench loop | bench peers | bench reliability | doctor | theory | explore
+"""
+"""Commands, each with `--help`."""
+
+MISTAKES = """
+tran | xyz | train --recipe fac-smal | train --recipe fac-small --recipe=x | train --task cheeta-run
+train --task probe-bot | train --task pendulum-v1 | train --task CartPole-v1 | train --sead 1
+train --task probe-both --action-repeat 2 | train --probe-scale=1 | evaluate begun --episode 3
+evaluate begun --recipe fac | train extra | train fac-shared | train cheetah-run | describe sac++
+evaluate begun file | train --normalize false | train --steps ten | train --steps 1e6 | resume begun --steps ten
+train --tau much | train --actor-hidden 8 x | train --pairing none | train --envs 0 | train --seeds -1
+train --seed -1 | train --learning-rate nan | train --tau 2 | train --discount 1 | train --encoder.heads 3
+resume begun --steps 0 | evaluate begun --episodes 0 | train --out | train --recipe | describe --task | evaluate
+resume --quiet | plot | train --task probe-both --out begun | train --task probe-both --out file
+train --task probe-both --out file/run | train --task probe-both --out thesis | evaluate begun | evaluate beguun
+evaluate thesis | resume file | evaluate . | plot begun | replay begun | inspect begun | video begun | inspect sac
+inspect run --actors 0 0 1 | inspect run --grid 4 | replay run --actor 7 | replay run --out replay.txt
+replay run --seed 9 | export run | export run --out thesis | export begun --out new | check nothing-run
+check probe-both --steps 0 | plot run --out curve.bmp | plot run --what x | watch no/where | watch file
+resume run --steps 40 | experiment runn | experiment run nothing | experiment status hoper | experiment report
+experiment run quick --budget soon | experiment run quick --only nothing | theory theorem-3 | theory second-term x
+explore deepse | explore riverswim --tasks a | bench updat | bench update --sead 1 | train --task nowhere.py:make
+train --on-fault perhaps | train --warmup-actions none | train --encoder.depth 0 | train --members 0
+train --prior-scale -1 | train --recipe sac --initial-temperature 0 | train --recipe td3 --noise-memory 1
+train --critics 3 | train --explore.actors 11 | train --seed 5000000000 | describe --replay 99999999999
+"""
+"""Command lines that cannot work, in a folder with `run`, `sac`, `begun`, `thesis` and `file`."""
+
+JSON = """
+evaluate run --episodes 1 --json | export run --out given --episodes 1 --json | check probe-both --steps 20 --json
+describe --json | describe --recipe sac --json | plot run --json | plot run --what diversity --json
+replay run --actor 0 --json | watch . --json | inspect run --quick --json | experiment list --json
+experiment status quick --json | experiment report laptop --dir none --add curves.csv --json
+doctor --no-self-test --json | resume run --steps 180 --json
+bench update --recipes sac --rounds 1 --seconds 0.1 --no-cached --json
+"""
+"""Commands that print JSON; those of `theory` and `explore` are the part `studies`."""
+
+
+def lines_of(text: str) -> list[str]:
+    """The command lines of a table."""
+    return [line.strip() for row in text.strip().splitlines() for line in row.split("|")]
+
+
+def contract(only: str | None) -> dict[str, Any]:
+    """The text of each help, what is said of each mistake, and the keys of each JSON."""
+    for out, words in (("run", RUN), ("sac", f"--recipe sac {PENDULUM} --quiet")):
+        code, _, err = command(["train", *words.split(), "--out", out])
+        if code:
+            raise SystemExit(err)
+    for folder in ("begun", "thesis"):
+        Path(folder).mkdir()
+    Path("begun/config.json").write_bytes(Path("run/config.json").read_bytes())
+    Path("thesis/main.tex").write_text("mine")
+    Path("file").write_text("mine")
+    published = next(root().glob("*/laptop/**/curves.csv"))
+    Path("curves.csv").write_bytes(published.read_bytes())
+    found: dict[str, Any] = {}
+    for line in lines_of(HELP):
+        words = [word for word in line.split() if word != "."]
+        found[f"{line} --help"] = asked([*words, "--help"])
+    for line in lines_of(MISTAKES):
+        found[line] = asked(line.split())
+    for line in lines_of(JSON):
+        code, out, err = command(line.split())
+        found[line] = {"code": code, "err": [err] if code else [], "keys": form(json.loads(out)) if out else None}
+    return dict(chosen(found, only))
+
+
+def asked(line: list[str]) -> dict[str, Any]:
+    """Exit code and what was said, line by line."""
+    code, out, err = (
+        text.replace(str(Path.cwd()), ".") if isinstance(text, str) else text for text in command(line)
+    )
+    return {"code": code, "out": [row.rstrip() for row in out.splitlines()], "err": err.splitlines()}
+
+
+def form(value: Any) -> Any:
+    """Keys and types of a JSON value; lists have those of their first entry."""
+    if isinstance(value, dict):
+        return {key: form(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [form(value[0])] if value else []
+    kind = type(value).__name__
+    return "number" if kind in ("int", "float") else kind
+
+
+def compare_contract(name: str, old: dict, new: dict) -> Iterator[str]:
+    """Other exit codes, keys and lines."""
+    if old["code"] != new["code"]:
+        yield f"fcritic {name}: exit code {old['code']} -> {new['code']}"
+    if old.get("keys") != new.get("keys"):
+        yield f"fcritic {name}: keys"
+        yield from leaves_that_differ(old.get("keys"), new.get("keys"), "")
+    told = [[*each.get("out", []), *each["err"]] for each in (old, new)]
+    if told[0] != told[1]:
+        yield f"fcritic {name}: text"
+        yield from (
+            f"    {row}" for row in difflib.unified_diff(*told, lineterm="", n=0) if row[:2] not in ("--", "++")
+        )
+
+
+def leaves_that_differ(old: Any, new: Any, path: str) -> Iterator[str]:
+    """The places of two JSON values where they differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from leaves_that_differ(old.get(key, "(none)"), new.get(key, "(none)"), f"{path}/{key}")
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, pair in enumerate(zip(old, new, strict=True)):
+            yield from leaves_that_differ(*pair, f"{path}/{index}")
+    elif old != new and old == old:  # NaN
+        yield f"    {path}: {str(old)[:80]} -> {str(new)[:80]}"
+
+
+# Computed studies
+
+STUDIES = {
+    name: command_name
+    for command_name, names in {
+        "theory": "counterexamples theorem-1 disjoint-support theorem-2 metric-validity second-term",
+        "explore": "riverswim deepsea calibration sparse",
+    }.items()
+    for name in names.split()
+}
+"""Name -> the command that has it."""
+
+
+def studies(only: str | None) -> dict[str, Any]:
+    """The findings of each study, quick: what it prints as JSON, and the numbers that it writes."""
+    found = {}
+    for name, its_command in chosen(STUDIES, only):
+        code, out, err = command([its_command, name, "--quick", "--json", "--out", "out"])
+        if code:
+            raise SystemExit(f"fcritic {its_command} {name}: {err}")
+        written = Path("out", f"{name}.json")
+        found[name] = timeless({"printed": json.loads(out), "written": json.loads(written.read_text())})
+    return found
+
+
+def timeless(value: Any) -> Any:
+    """A JSON value without what it says of seconds."""
+    if isinstance(value, dict):
+        return {key: timeless(each) for key, each in value.items() if not key.endswith("seconds")}
+    return [timeless(each) for each in value] if isinstance(value, list) else value
+
+
+def compare_studies(name: str, old: dict, new: dict) -> Iterator[str]:
+    """Every number and word that differs, the first twelve of them."""
+    found = list(leaves_that_differ(old, new, ""))
+    if found:
+        yield f"{name}: {len(found)} values differ, such as"
+        yield from found[:12]
 
 
 # The command
@@ -321,8 +484,14 @@ PARTS = {
     "trainings": (trainings, compare_trainings, "cpu"),
     "programs": (programs, compare_programs, "versions"),
     "agents": (agents, compare_agents, None),
+    "contract": (contract, compare_contract, "versions"),
+    "studies": (studies, compare_studies, "cpu"),
 }
 """Name -> what makes it, what compares an entry, and what its values depend on."""
+
+
+QUICK = [name for name in PARTS if name != "studies"]
+"""What is checked where no part is named; the studies take several minutes."""
 
 
 def surroundings() -> dict[str, str]:
@@ -413,7 +582,7 @@ def main() -> int:
         Path(options.to).write_text(json.dumps(PARTS[part][0](only or None)))
         return 0
     code = 0
-    for asked in options.write if options.write is not None else options.check or PARTS:
+    for asked in options.check or QUICK if options.write is None else options.write:
         part, _, only = asked.partition(":")
         if options.write is not None:
             values = produce(part, only or None)

@@ -47,7 +47,7 @@ def codes(agent: TrainedAgent, policies: Any, normalizer: Any) -> Float[np.ndarr
 
 @eqx.filter_jit
 def _codes(critics: FunctionalCritic, sight: Sight, policies: Any) -> Float[Array, "critics actors code"]:
-    return encode_all(critics, vmap(sight.view)(policies), critics.encoder.config.shared)
+    return encode_all(critics, vmap(sight.view)(policies))
 
 
 def sensitivity(

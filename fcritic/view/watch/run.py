@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from fcritic.disk import Place
-from fcritic.runs.layout import CONFIG, JOURNAL, METRICS
+from fcritic.runs import CONFIG, JOURNAL, METRICS
 from fcritic.view.watch import rows
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
 from fcritic.view.watch.history import History
@@ -107,6 +107,8 @@ class WatchedRun:
         }
         notes = [self.history.failure] if self.history.failure else []
         notes += [f"{words}: {counts[name]}" for name, words in counted.items() if counts[name]]
+        if curves.tail.too_large:
+            notes.append("its metrics are larger than those of any run and are not read")
         changed = curves.tail.changed
         if self.running and changed and time.time() - changed > SILENT:
             notes.append("silent: it holds its lock but writes no rows")

@@ -8,6 +8,7 @@ import os
 import stat
 
 from fcritic.disk import Place
+from fcritic.runs import METRICS_LIMIT
 
 BLOCK = 2**20
 """Bytes that are read at a time."""
@@ -40,6 +41,8 @@ class Tail:
         self._place = Place.of(path)
         self.size, self.changed = 0, 0.0
         self.bytes_read = 0
+        self.too_large = False
+        """More than any run writes: it is not read at all."""
         self._identity: tuple[int, int] | None = None
         self._reached, self._mark = 0, b""
 
@@ -49,7 +52,8 @@ class Tail:
             status = self._place.status()
         except OSError:
             status = None
-        if status is None or not stat.S_ISREG(status.st_mode):
+        self.too_large = status is not None and status.st_size > METRICS_LIMIT
+        if status is None or not stat.S_ISREG(status.st_mode) or self.too_large:
             gone, self._identity, self.size = self._identity is not None, None, 0
             self._reached, self._mark = 0, b""
             return gone

@@ -1,1 +1,0 @@
-"""Experiments as data: named lists of trainings, what runs them, and what is made of them."""

@@ -1,0 +1,1 @@
+"""Studies: a question, the trainings that it needs, verdicts with their figures, and a picture."""

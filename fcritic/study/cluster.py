@@ -1,0 +1,129 @@
+"""Trains the runs of a study on a Ray cluster: a task per run, continued elsewhere when a node is lost.
+
+A node gets the path of a run's folder, which holds its configuration, and resumes it.
+
+
+Ray is an extra (`pip install 'fcritic[cluster]'`) and is imported nowhere else. Without an address a cluster is
+started on this machine, bound to loopback, with a token that only this process and its workers know.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import os
+from pathlib import Path
+import secrets
+import socket
+import time
+from typing import Any
+
+from fcritic.errors import UsageError
+from fcritic.study.execute import Budget, RunProgress, begin, resume
+from fcritic.training.console import duration
+
+RETRIES = 5
+"""How often a run is continued on another node before it counts as failed."""
+POLL = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What one run takes of a node."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+
+def run_all(
+    todo: list[RunProgress], budget: Budget, say: Callable[[str], None], address: str | None, needs: Needs
+) -> list[str]:
+    """As `execute.run_all`, but on a cluster: runs side by side, as many as the nodes have room for."""
+    waiting = [each for each in todo if each.state != "finished"]
+    ray = _connect(address, say)
+    try:
+        _require_room(ray, needs)
+        task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES)(_train)
+        marker = _leave_marker(waiting)
+        for each in waiting:
+            begin(each)
+        jobs = {task.remote(str(each.path.resolve()), str(marker)): each for each in waiting}
+        return _watch(ray, jobs, budget, say)
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None, say: Callable[[str], None]) -> Any:
+    """Ray, connected. A cluster of our own is authenticated and listens on loopback only."""
+    if address is None:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # Ray's switch for loopback, on Linux too
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError("--on ray needs Ray; install it with: pip install 'fcritic[cluster]'") from error
+    own = {"num_cpus": os.cpu_count(), "include_dashboard": False} if address is None else {"address": address}
+    try:
+        ray.init(log_to_driver=False, logging_level="warning", **own)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"no Ray cluster at {address}: {reason:.200}; start one or leave --address out") from error
+    say(f"Ray {ray.__version__} with {len(ray.nodes())} nodes: {_resources(ray)}")
+    return ray
+
+
+def _resources(ray: Any) -> str:
+    total = ray.cluster_resources()
+    return f"{total.get('CPU', 0):g} CPUs, {total.get('GPU', 0):g} GPUs"
+
+
+def _require_room(ray: Any, needs: Needs) -> None:
+    """Refuses what no node could ever run: Ray would wait for one."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0) >= needs.cpus and node.get("GPU", 0) >= needs.gpus for node in nodes):
+        raise UsageError(
+            f"no node has {needs.cpus:g} CPUs and {needs.gpus:g} GPUs; lower --cpus or --gpus, or add a node"
+        )
+
+
+def _leave_marker(waiting: list[RunProgress]) -> Path:
+    """A file by which a node can tell that it sees the same folder as we do."""
+    folder = waiting[0].path.parent.resolve() if waiting else Path.cwd()
+    folder.mkdir(parents=True, exist_ok=True)
+    marker = folder / ".fcritic-shared"
+    marker.touch()
+    return marker
+
+
+def _train(path: str, marker: str) -> str:
+    """On a node: continues the run in a folder from its last checkpoint; returns its fault, or nothing."""
+    if not Path(marker).exists():
+        return f"{socket.gethostname()} does not see {Path(marker).parent}; name a shared folder with --dir"
+    return resume(Path(path), Budget(None))
+
+
+def _watch(ray: Any, jobs: dict[Any, RunProgress], budget: Budget, say: Callable[[str], None]) -> list[str]:
+    """Waits for all tasks, or asks them to save and end when the budget is spent."""
+    failed, started = [], time.monotonic()
+    pending = list(jobs)
+    while pending:
+        done, pending = ray.wait(pending, timeout=min(POLL, max(budget.left, 0.01)))
+        for job in done:
+            if fault := _outcome(ray, job):
+                failed.append(f"{jobs[job].run.name}: {fault}")
+            outcome = f"failed: {fault}" if fault else f"done after {duration(time.monotonic() - started)}"
+            say(f"{jobs[job].run.name} {outcome}; {len(pending)} left")
+        if pending and budget.left <= 0:
+            say(f"the budget is spent; {len(pending)} runs are saved, the same command continues")
+            for job in pending:
+                ray.cancel(job)  # a KeyboardInterrupt there, which lets the run save
+            ray.wait(pending, num_returns=len(pending), timeout=120)
+            break
+    return failed
+
+
+def _outcome(ray: Any, job: Any) -> str:
+    try:
+        return ray.get(job)
+    except ray.exceptions.RayError as error:
+        return " ".join(str(error).split())[:200]

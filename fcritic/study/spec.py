@@ -1,0 +1,196 @@
+"""The parts of a study: the trainings it needs, the verdicts it comes to, and all that it found."""
+
+import abc
+import dataclasses
+import math
+from pathlib import Path
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+
+if TYPE_CHECKING:
+    from fcritic.study.report import Section
+
+Outcome = Literal["holds", "fails", "open"]
+Kind = Literal["paper", "corrected", "ours", "control"]
+"""Whose claim it is: the paper's as printed, the paper's as we correct it, one of our own, or a check that the
+comparison itself is sound."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One configuration; all its seeds train side by side in one process."""
+
+    recipe: str
+    task: str
+    envs: int = 4
+    seeds: int = 4
+    steps: int = 500_000
+    label: str = ""
+    """Its name in pictures; without one its recipe."""
+    options: tuple[tuple[str, Any], ...] = ()
+    """Changed fields, dotted as on the command line: ``("agent.second_term", 0.0)``, ``("warmup", 1000)``."""
+
+    @property
+    def method(self) -> str:
+        """Its name among the others of a panel."""
+        return self.label or self.recipe
+
+    @property
+    def panel(self) -> str:
+        """Runs of one panel are compared with each other: the same task and as many environments."""
+        return f"{self.task}, {self.envs} environment{'s' if self.envs > 1 else ''}"
+
+    @property
+    def name(self) -> str:
+        """The name of its folder. Studies share folders: a run that one has trained, another continues or uses."""
+        return re.sub(r"[^A-Za-z0-9+.]+", "-", f"{self.task} {self.envs} {self.method}")
+
+    def config(self) -> TrainConfig:
+        """All its numbers."""
+        config = TrainConfig.of(self.recipe, task=self.task, envs=self.envs, seeds=self.seeds, steps=self.steps)
+        for name, value in self.options:
+            config = _replaced(config, name.split("."), value)
+        return config
+
+    def command(self) -> str:
+        """The command that makes the same run by itself."""
+        words = [f"--recipe {self.recipe} --task {self.task} --envs {self.envs}"]
+        words += [f"--seeds {self.seeds} --steps {self.steps}"]
+        words += [_as_option(name.removeprefix("agent."), value) for name, value in self.options]
+        return f"fcritic train {' '.join(words)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """One statement and its outcome."""
+
+    claim: str
+    """A sentence that is true or false."""
+    outcome: Outcome
+    """Computed, never written down."""
+    figures: dict[str, Any]
+    """The numbers that decide, by name."""
+    source: str = ""
+    """Where the statement is from: a label of the paper, or the measurement that it is compared with."""
+    kind: Kind = "ours"
+
+
+def judged(claim: str, holds: bool, figures: dict[str, Any], source: str = "", kind: Kind = "ours") -> Verdict:
+    """The verdict on a claim that is decided."""
+    return Verdict(claim, "holds" if holds else "fails", figures, source, kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """Everything that a study found."""
+
+    verdicts: list[Verdict]
+    rows: list[dict[str, Any]]
+    """Rows of NAME.csv, all with the same columns: raw figures by seed. Without rows there is no such file."""
+    plot: dict[str, Any]
+    """Numbers, lists and arrays that the picture is drawn from; kept in NAME.json, so keep it small."""
+    notes: list[str] = dataclasses.field(default_factory=list)
+    """Observations without a verdict."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What became of the paper's claims; of all claims but controls where none is the paper's."""
+        return overall([(verdict.kind, verdict.outcome) for verdict in self.verdicts])
+
+
+def overall(outcomes: list[tuple[Kind, Outcome]]) -> Outcome:
+    """`fails` where a claim of the paper does, else `open` where one is. Without one, our own claims decide."""
+    by_kind = [
+        [outcome for kind, outcome in outcomes if kind in kinds] for kinds in (("paper",), ("corrected", "ours"))
+    ]
+    deciding = next((each for each in by_kind if each), ["open"])
+    return "fails" if "fails" in deciding else "open" if "open" in deciding else "holds"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainings:
+    """Where the evaluations of a study's runs are read from."""
+
+    folder: Path
+    """Folder of run folders."""
+    added: tuple[Path, ...] = ()
+    """CSV files of rows by seed, for runs without a folder here."""
+
+
+class Study(abc.ABC):
+    """A question with its trainings, its verdicts and its picture; each file of a study has one, named `STUDY`."""
+
+    name: str
+    """As it is typed, such as `theorem-1`."""
+    question: str
+    """What is judged, in a sentence or two."""
+    runs: tuple[Run, ...] = ()
+    """Its trainings; a study without any computes everything in `find`."""
+    quick_runs: tuple[Run, ...] = ()
+    """Its trainings with `--quick`."""
+    shown: tuple[str, ...] = ()
+    """Parts of `Findings.plot` that `--json` prints besides the verdicts."""
+
+    @abc.abstractmethod
+    def find(self, runs: Trainings, quick: bool) -> Findings:
+        """Computes everything, from the trainings if it has some. `quick`: fewer seeds, the same claims."""
+
+    @abc.abstractmethod
+    def draw(self, findings: Findings, path: Path) -> None:
+        """Writes the picture of the findings to a PNG or SVG file."""
+
+    def sections(self, findings: Findings) -> list["Section"]:
+        """Further parts of its report, after the verdicts and the picture."""
+        return []
+
+    def trainings(self, quick: bool) -> tuple[Run, ...]:
+        """The runs that `find` reads."""
+        if quick and self.runs and not self.quick_runs:
+            raise UsageError(f"{self.name} has no quick version; leave --quick out, or choose runs with --only")
+        return self.quick_runs if quick else self.runs
+
+
+def require_different(runs: tuple[Run, ...], name: str) -> None:
+    """Refuses two runs with one folder in a study."""
+    names = [run.name for run in runs]
+    if twice := sorted({each for each in names if names.count(each) > 1}):
+        raise UsageError(f"two runs of {name} are named {twice[0]}; give one of them another label")
+
+
+def plain(value: Any) -> Any:
+    """The same value of dicts, lists, numbers and text alone, in six digits; NaN and infinity become words."""
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.6g}") if math.isfinite(value) else str(float(value))
+    return value
+
+
+def _as_option(name: str, value: Any) -> str:
+    """A changed field as it is typed on the command line."""
+    group, dot, field = name.replace("_", "-").rpartition(".")
+    if isinstance(value, bool):
+        return f"--{group}{dot}{'' if value else 'no-'}{field}"
+    return f"--{group}{dot}{field} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
+
+
+def _replaced(options: Any, path: list[str], value: Any) -> Any:
+    """The same dataclass with one field, perhaps of a part of it, changed."""
+    if not any(field.name == path[0] for field in dataclasses.fields(options)):
+        raise UsageError(f"a study changes {path[0]}, which {type(options).__name__} does not have")
+    if len(path) > 1:
+        value = _replaced(getattr(options, path[0]), path[1:], value)
+    return dataclasses.replace(options, **{path[0]: value})

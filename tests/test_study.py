@@ -1,0 +1,350 @@
+"""Studies: reports spare committed evidence, a stop loses nothing, a user's own file is a study too."""
+
+import dataclasses
+import json
+from pathlib import Path
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+from toy_study import Toy
+
+from fcritic.cli.dispatch import run as cli
+from fcritic.errors import UsageError
+from fcritic.logs.metrics import read_rows
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.fingerprint import fingerprint
+from fcritic.study import catalog, execute
+from fcritic.study.catalog import load
+from fcritic.study.execute import progress
+from fcritic.study.report import conduct, report_text
+from fcritic.study.spec import Trainings, overall, plain
+
+NOWHERE = Trainings(Path("nowhere"))
+TOY = Path(__file__).with_name("toy_study.py")
+
+
+# Reports
+
+
+def test_a_report_holds_what_was_found(tmp_path: Path):
+    report = conduct(Toy(), NOWHERE, False, "a command", tmp_path / "new")
+    assert report == json.loads((tmp_path / "new" / "toy.json").read_text())
+    assert [(claim["verdict"], claim["kind"]) for claim in report["claims"]] == [
+        ("holds", "paper"),
+        ("fails", "ours"),
+    ]
+    assert report["claims"][0]["figures"] == {"low": 2.0, "high": "inf"}
+    assert report["conditions"]["command"] == "a command" and report["conditions"]["seeds"] == 1
+    assert report["conditions"]["versions"]["jax"] and report["conditions"]["device"]
+    assert (tmp_path / "new" / "toy.csv").read_text() == "seed,low,high\n0,2.0,inf\n"
+    for name in ("toy.png", "toy.svg", "toy.md", "toy.html"):
+        assert (tmp_path / "new" / name).stat().st_size > 300
+    text = report_text(report, tmp_path)
+    assert "verdict: holds [paper]  low < high (a label)" in text and "verdict: fails [ours]  high < low" in text
+    assert "gap: 2, inf" in text and "note: seen by hand" in text and "1 hold, 1 fail, 0 are open" in text
+    page = (tmp_path / "new" / "toy.html").read_text()
+    assert "<td>low &lt; high</td><td>holds</td><td>paper</td>" in page and "<svg" in page
+
+
+def test_only_the_papers_claims_make_a_study_fail():
+    assert overall([("paper", "holds"), ("ours", "fails"), ("control", "fails")]) == "holds"
+    assert overall([("paper", "open"), ("paper", "fails")]) == "fails"
+    assert overall([("paper", "open"), ("ours", "fails")]) == "open"
+    assert overall([("ours", "fails"), ("control", "holds")]) == "fails"
+    assert overall([("control", "holds")]) == "open"
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_one_line(tmp_path: Path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(UsageError, match=r"cannot write the picture to .* choose another --out"):
+        conduct(Toy(), NOWHERE, True, "", tmp_path / "taken")
+
+
+def test_plain_values():
+    found = plain({"a": np.float64(1 / 3), 2: (np.int64(1), np.bool_(True)), "n": [np.nan, -np.inf], "t": "x"})
+    assert found == {"a": 0.333333, "2": [1, True], "n": ["nan", "-inf"], "t": "x"}
+
+
+# Evidence
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout whose only study has committed results, as the current folder."""
+    folder = tmp_path / "studies" / "theory"
+    folder.mkdir(parents=True)
+    shutil.copy(TOY, folder / "toy.py")
+    for ending in ("json", "csv", "png"):
+        (folder / f"toy.{ending}").write_text("evidence")
+    monkeypatch.setattr(catalog, "BESIDE", tmp_path / "studies")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def evidence(folder: Path) -> list[str]:
+    return [(folder / f"toy.{ending}").read_text(errors="replace") for ending in ("json", "csv", "png")]
+
+
+def test_no_command_writes_over_evidence_without_record(checkout: Path, capsys):
+    for line in (
+        ["theory", "toy"],
+        ["theory", "toy", "--quick"],
+        ["theory", "all", "--quick"],
+        ["experiment", "run", "toy"],
+        ["experiment", "run", "studies/theory/toy.py", "--quick"],
+    ):
+        assert cli(line) == 0
+    Path("link").symlink_to(checkout)
+    for line in (
+        ["theory", "toy", "--quick", "--out", "studies/theory"],
+        ["experiment", "run", "toy", "--out", "studies/new"],
+        ["theory", "toy", "--quick", "--record"],
+        ["experiment", "run", "toy", "--record", "--out", "elsewhere"],
+        ["experiment", "run", "toy", "--quick", "--out", "link"],
+    ):
+        capsys.readouterr()
+        assert cli(line) == 2 and "--record" in capsys.readouterr().err
+    assert evidence(checkout) == ["evidence"] * 3
+    assert {path.name for path in checkout.glob("*.*")} == {"toy.py", "toy.json", "toy.csv", "toy.png"}
+    assert (checkout.parents[1] / "reports" / "toy" / "toy.json").is_file()
+
+
+def test_record_keeps_the_full_findings_with_their_conditions(checkout: Path, monkeypatch, capsys):
+    assert cli(["theory", "toy", "--record"]) == 0
+    found = json.loads(evidence(checkout)[0])
+    assert not found["quick"] and found["claims"][0]["figures"]["high"] == "inf"
+    conditions = found["conditions"]
+    assert conditions["command"] == "fcritic theory toy --record" and conditions["seeds"] == 1
+    assert (
+        len(conditions["commit"].removesuffix("-dirty")) == 40 and conditions["device"] and conditions["versions"]
+    )
+    assert evidence(checkout)[1].startswith("seed,low,high") and (checkout / "toy.png").stat().st_size < 150_000
+    assert not (checkout / "toy.html").exists() and not (checkout.parents[1] / "reports").exists()
+    before = evidence(checkout)
+    monkeypatch.setattr("fcritic.study.report.versions", lambda: {"git": None, "device": "cpu", "jax": "0"})
+    assert cli(["theory", "toy", "--record"]) == 2 and "notes the commit" in capsys.readouterr().err
+    assert evidence(checkout) == before
+
+
+# Finding
+
+
+def test_the_list_states_what_became_of_the_papers_claims(checkout: Path, capsys):
+    assert cli(["theory", "toy", "--record"]) == 0
+    capsys.readouterr()
+    assert cli(["experiment", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert (
+        "A study for tests: two claims" in listed and "holds  low < high" in listed and "high < low" not in listed
+    )
+    for line in (["theory"], ["theory", "--help"]):
+        assert cli(line) == 0
+        assert "holds  low < high" in capsys.readouterr().out
+    assert cli(["experiment", "list", "--json"]) == 0
+    (fact,) = json.loads(capsys.readouterr().out)
+    assert fact["name"] == "toy" and fact["group"] == "theory"
+    assert fact["recorded"] == [{"statement": "low < high", "verdict": "holds"}]
+
+
+def test_the_current_folder_is_never_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    """Whoever unpacks a stranger's folder and goes there runs none of its code."""
+    (tmp_path / "studies" / "theory").mkdir(parents=True)
+    (tmp_path / "studies" / "theory" / "evil.py").write_text("STUDY = open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert cli(["experiment", "list"]) == 0 and "evil" not in capsys.readouterr().out
+    assert cli(["theory", "evil"]) == 2 and "unknown experiment 'evil'" in capsys.readouterr().err
+    assert cli(["experiment", "status", "second-term"]) == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_a_checkout_one_line_says_where_studies_are(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr(catalog, "BESIDE", tmp_path / "no" / "studies")
+    for line in (["experiment", "list"], ["experiment", "run", "quick"], ["theory"]):
+        assert cli(line) == 2
+        error = capsys.readouterr().err
+        assert "not installed with the package" in error and "--studies" in error and error.count("\n") == 1
+    (tmp_path / "theory").mkdir()
+    shutil.copy(TOY, tmp_path / "theory" / "toy.py")
+    assert cli(["experiment", "list", "--studies", str(tmp_path)]) == 0 and "toy" in capsys.readouterr().out
+    assert cli(["theory", "toy", "--quick", "--studies", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert cli(["experiment", "list", "--studies", str(tmp_path / "none")]) == 2
+
+
+ROBOT = """
+import gymnasium as gym
+import numpy as np
+
+class Robot(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.time += 1
+        return np.zeros(2, np.float32), float(action[0]), False, self.time == 10, {}
+"""
+OWN = """
+from fcritic.study.comparison import Better, Comparison
+from fcritic.study.spec import Run
+import beside
+
+STUDY = Comparison("mine", "Is it better?", tuple(
+    Run("td3", "probe-both", envs=1, seeds=2, steps=300, label=label, options=(
+        ("warmup", 100), ("eval_every", 150), ("agent.batch_size", size), ("agent.actor_hidden", (8,)),
+        ("agent.critic_hidden", (8,)))) for label, size in beside.SIZES.items()),
+    claims=(Better("more data per update helps", "large", "small"),))
+"""
+
+
+def test_a_file_of_ones_own_is_a_study(tmp_path: Path, monkeypatch, capsys):
+    """It trains, continues, judges and reports as the studies of the package do; its task is trusted as typed."""
+    (tmp_path / "beside.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    (tmp_path / "robot.py").write_text(ROBOT)
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.replace("probe-both", f"{tmp_path}/robot.py:Robot"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))  # where the list of trusted tasks is
+    rest = ["--dir", str(tmp_path / "runs"), "--out", str(tmp_path / "report"), "--json"]
+    assert cli(["experiment", "run", str(file), "--only", "small", *rest]) == 0
+    assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["finished"]
+    assert cli(["experiment", "run", str(file), *rest]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [claim["statement"] for claim in report["claims"]] == [
+        f"more data per update helps, {tmp_path}/robot.py:Robot, 1 environment"
+    ]
+    assert len((tmp_path / "report" / "mine.csv").read_text().splitlines()) == 1 + 2 * 2 * 2
+    assert cli(["experiment", "report", str(file), *rest[:2], "--out", str(tmp_path)]) == 2  # beside it: --record
+
+
+def test_a_record_of_trainings_keeps_what_was_recorded_before(checkout: Path, capsys):
+    """Rows of methods that have no folder here stay to the letter, those trained here are written anew."""
+    (checkout / "beside.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    (checkout / "mine.py").write_text(OWN.replace("import beside", "from studies.theory import beside"))
+    head = "task,envs,method,seed,frames,mean_actor,actors\n"
+    kept = "probe-both,1,large,0,150,0.50,1 0\nprobe-both,1,large,1,150,0.25,0 1\nelsewhere,1,other,0,150,7.10,7\n"
+    (checkout / "mine.csv").write_text(head + "probe-both,1,small,0,150,9.99,9\n" + kept)
+    assert cli(["experiment", "run", "mine", "--only", "small"]) == 0
+    assert cli(["experiment", "report", "mine", "--add", str(checkout / "mine.csv"), "--record"]) == 0
+    text = (checkout / "mine.csv").read_text()
+    assert text.startswith(head + kept) and "9.99" not in text
+    assert [line.split(",")[2] for line in text.splitlines()[4:]] == ["small"] * 4
+    assert json.loads((checkout / "mine.json").read_text())["claims"][0]["figures"]["large"] == 0.375
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "has no STUDY; end it with STUDY = Comparison(...)"),
+        ("STUDY = 1", "has no STUDY"),
+        ("1 / 0", "failed: ZeroDivisionError: division by zero (mine.py, line 1)"),
+        ("STUDY = (", "failed: SyntaxError"),
+    ],
+)
+def test_a_file_that_is_not_a_study_is_one_line(tmp_path: Path, capsys, text: str, message: str):
+    (tmp_path / "mine.py").write_text(text)
+    assert cli(["experiment", "run", str(tmp_path / "mine.py")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["theory", "theorem1"], "unknown experiment 'theorem1'; did you mean theorem-1?"),
+        (["theory", "riverswim"], "unknown experiment 'riverswim'"),
+        (["experiment", "run", "figure2"], "did you mean figure-2"),
+        (["experiment", "rum", "quick"], "did you mean run"),
+        (["experiment", "run", "none.py"], "there is no file none.py"),
+        (["theory", "all", "--quik"], "unknown option --quik; did you mean --quick?"),
+        (["theory", "--quick"], "is missing"),
+        (["theory", "theorem-1", "--add", "x.csv"], "theorem-1 trains nothing"),
+        (["experiment", "report", "theorem-1"], "fcritic experiment run theorem-1 computes"),
+        (["experiment", "run", "figure-2", "--quick"], "figure-2 has no quick version"),
+        (["experiment", "run", "quick", "--only", "nobody"], "fits --only nobody"),
+        (["experiment", "report", "figure-2"], "begin with fcritic experiment run figure-2"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_with_two(line: list[str], message: str, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli(line) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+# Training
+
+SMALL = load("quick")[0].runs[0]
+
+
+def small(steps, **changes):
+    return (dataclasses.replace(SMALL, steps=steps, **changes),)
+
+
+def test_a_budget_is_a_time():
+    assert [execute.parse_budget(text) for text in ("25m", "1.5h", "90s", "90", None)] == [1500, 5400, 90, 90, None]
+    for text in ("", "m", "-5m", "nan", "5x", "inf"):
+        with pytest.raises(UsageError, match="--budget must be a time"):
+            execute.parse_budget(text)
+
+
+def test_a_budget_stops_a_run_cleanly_and_it_goes_on_to_the_same_end(tmp_path):
+    said = []
+    options = (*SMALL.options, ("eval_every", 10**6), ("log_every", 10**5))
+    long = small(200_000, options=options)
+    (todo,) = progress(long, tmp_path)
+    assert todo.state == "waiting" and todo.frames_left == 200_000
+    begun, warmup = todo, dict(SMALL.options)["warmup"]
+    # In the first nothing can begin, in the second it should. Short, since all of it is trained twice.
+    for seconds in (0.5, 7.0, 14.0, 60.0):
+        assert execute.run_all([begun], execute.Budget(seconds), said.append) == []
+        (begun,) = progress(long, tmp_path)
+        assert seconds > 0.5 or begun.frame == 0
+        if begun.frame > warmup:
+            break
+    assert begun.state == "begun" and warmup < begun.frame < 200_000
+    assert execute.run_all([begun], execute.Budget(0.0), said.append) == []
+    assert "the budget is spent" in said[-1]
+    end = begun.frame + 500
+    ended = small(end, options=options)
+    assert execute.run_all(progress(ended, tmp_path), execute.Budget(None), said.append) == []
+    (done,) = progress(ended, tmp_path)
+    assert done.state == "finished" and execute.run_all([done], execute.Budget(None), said.append) == []
+    again = execute.run_all(progress(ended, tmp_path / "whole"), execute.Budget(None), said.append)
+    assert again == []
+    assert fingerprint(tmp_path / SMALL.name) == fingerprint(tmp_path / "whole" / SMALL.name)
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
+    todo = progress(small(1500), tmp_path)
+    monkeypatch.setattr(execute.sys, "executable", "false")
+    said = []
+    assert execute.run_all(todo, execute.Budget(None), said.append) == [f"{SMALL.name}: exit code 1"]
+    assert "failed" in said[-1]
+
+
+def test_status_of_some_runs(tmp_path, capsys):
+    assert cli(["experiment", "status", "quick", "--dir", str(tmp_path), "--only", "td3", "--json"]) == 0
+    (state,) = json.loads(capsys.readouterr().out)
+    assert state["state"] == "waiting" and state["frame"] == 0
+
+
+def test_ctrl_c_lets_the_run_save(tmp_path, monkeypatch):
+    """The executor passes the wish to stop on, and waits for the checkpoint."""
+    (todo,) = progress(small(200_000, options=(*SMALL.options, ("eval_every", 10**6))), tmp_path)
+
+    def interrupted(process, budget):
+        while not RunDirectory(todo.path).newest_frame():
+            assert process.poll() is None
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execute.run_one(todo, execute.Budget(None))
+    frame = RunDirectory(todo.path).newest_frame()
+    assert frame >= read_rows(todo.path / "metrics.jsonl")[-1]["env_steps"] > 0  # saved to its very end
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
