@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from fcritic.networks import critics
 from fcritic.networks.actor_encoder import ActorEncoder
-from fcritic.networks.critics import BlindEncoder, Head
+from fcritic.networks.critics import BlindEncoder, Head, PrimedHead
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower, on_gpu
 
@@ -36,6 +36,8 @@ def values(
     act: Float[Array, "actors batch act"],
 ) -> Float[Array, "actors batch"]:
     """Returns Q(pi_j, s_b, a_jb) on the product of policies and states; a kernel passes no gradient."""
+    if isinstance(head, PrimedHead):
+        return values(head.head, codes, obs, act) + _prior(head, codes, obs, act)
     heads = _kernels("heads")
     if heads is not None and heads.fits(head, obs):
         return heads.values(head, codes, obs, act)
@@ -50,11 +52,20 @@ def squared_error(
     goal: Float[Array, "actors batch"],
 ) -> tuple[Float[Array, ""], Float[Array, "actors batch"]]:
     """Returns the mean of (Q(pi_j, s_b, a_b) - y_jb)^2 over the product, and the values."""
+    if isinstance(head, PrimedHead):  # the head learns the rest that the prior leaves of the target
+        added = _prior(head, codes, obs, act)
+        loss, found = squared_error(head.head, codes, obs, act, goal - added)
+        return loss, found + added
     heads = _kernels("heads")
     if heads is not None and heads.fits(head, obs):
         return heads.squared_error(head, codes, obs, act, goal)
     found = critics.values(head, codes, obs, act)
     return jnp.mean((goal - found) ** 2), found
+
+
+def _prior(head: PrimedHead, codes: Array, obs: Array, act: Array) -> Float[Array, "actors batch"]:
+    """The prior of a head, which sees no code, outside of kernels."""
+    return critics.values(lambda code, s, a: head.prior(s, a), codes, obs, act)
 
 
 def codes(encoder: ActorEncoder | BlindEncoder, policies: Policy) -> Float[Array, "actors code"]:

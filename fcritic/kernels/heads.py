@@ -23,8 +23,7 @@ from jaxtyping import Array, Float
 
 from fcritic.kernels import error
 from fcritic.kernels.pallas import EPSILON, Ref, call, few_seeds, whole
-from fcritic.networks import critics
-from fcritic.networks.critics import PrimedHead, ValueHead
+from fcritic.networks.critics import ValueHead
 
 ROWS = 128
 """Batches must be multiples of this, the largest tile."""
@@ -41,7 +40,6 @@ Rows = Float[Array, "rows width"]
 
 def fits(head: Any, obs: Float[Array, "batch obs"]) -> bool:
     """Returns whether the kernels can compute this head: in bfloat16, with norms, powers of two wide."""
-    head = head.head if isinstance(head, PrimedHead) else head
     if not isinstance(head, ValueHead):
         return False
     hidden = (*head.state_action.layers, *head.joint.layers[:-1])
@@ -58,14 +56,12 @@ def fits(head: Any, obs: Float[Array, "batch obs"]) -> bool:
 
 
 def values(
-    head: ValueHead | PrimedHead,
+    head: ValueHead,
     codes: Float[Array, "actors code"],
     obs: Float[Array, "batch obs"],
     act: Float[Array, "actors batch act"],
 ) -> Float[Array, "actors batch"]:
-    """Returns Q(pi_j, s_b, a_jb), without a gradient; a prior is added outside of the kernels."""
-    if isinstance(head, PrimedHead):
-        return values(head.head, codes, obs, act) + _prior(head, codes, obs, act)
+    """Returns Q(pi_j, s_b, a_jb), without a gradient."""
     inputs = jnp.concatenate([jnp.broadcast_to(obs, (*act.shape[:2], obs.shape[1])), act], axis=-1)
     inputs, layers = _state_action(head, inputs)
     encoder = tuple(array for layer in layers for array in layer)
@@ -75,17 +71,13 @@ def values(
 
 
 def squared_error(
-    head: ValueHead | PrimedHead,
+    head: ValueHead,
     codes: Float[Array, "actors code"],
     obs: Float[Array, "batch obs"],
     act: Float[Array, "batch act"],
     goal: Float[Array, "actors batch"],
 ) -> tuple[Float[Array, ""], Float[Array, "actors batch"]]:
     """Returns the mean of (Q(pi_j, s_b, a_b) - y_jb)^2, and the values, which pass no gradient."""
-    if isinstance(head, PrimedHead):  # the head learns the rest that the prior leaves of the target
-        added = _prior(head, codes, obs, act)
-        loss, value = squared_error(head.head, codes, obs, act, goal - added)
-        return loss, value + added
     code, weight_sa, joint = _joint(head, codes)
     rows, layers = _state_action(head, jnp.concatenate([obs, act], axis=-1))
     for number, (weight, vectors) in enumerate(layers, start=1):
@@ -94,10 +86,6 @@ def squared_error(
     bias = head.joint.layers[-1].bias[0]
     loss, value = error.squared_error(code, state_action, *joint, goal - bias)
     return loss, jax.lax.stop_gradient(value + bias)
-
-
-def _prior(head: PrimedHead, codes: Array, obs: Array, act: Array) -> Float[Array, "actors batch"]:
-    return critics.values(lambda code, s, a: head.prior(s, a), codes, obs, act)
 
 
 def _state_action(head: ValueHead, inputs: Float[Array, "*rows inputs"]) -> tuple[Array, list[tuple[Array, Array]]]:

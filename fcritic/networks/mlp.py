@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
 
 from fcritic.networks.initial import fresh_norm, uniform, zeros
 from fcritic.randomness import apart
@@ -37,7 +38,9 @@ def _rows_times_backward(kept: tuple[Array, Array], slope: Array) -> tuple[Array
 rows_times.defvjp(_rows_times_forward, _rows_times_backward)
 
 
-def _times(inputs: Float[Array, "*axes in"], weight: Float[Array, "in out"]) -> Float[Array, "*axes out"]:
+def _times(
+    inputs: Float[Array | np.ndarray, "*axes in"], weight: Float[Array | np.ndarray, "in out"]
+) -> Float[Array | np.ndarray, "*axes out"]:
     if inputs.ndim == 1:
         return inputs @ weight
     return rows_times(inputs.reshape(-1, inputs.shape[-1]), weight).reshape(*inputs.shape[:-1], weight.shape[1])
