@@ -1,14 +1,17 @@
 # Two commands on a fresh machine that has python3 (3.11 to 3.14), make and git:
 #   make train   learn cartpole-swingup on the CPU in minutes, with a picture at the end
 #   make test    install what the tests need and run them
-# and: make lint, make docs (the documentation site),
+# and: make check (style and the fast tests, before each commit), make test-all (also tests of compiled programs, of a
+# cluster, of quick studies and attacks), make lint, make docs (the documentation site),
 # make results (the tables of results in the pages, from the files beside the studies)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/first
 
-.PHONY: install test train lint docs results clean
+.PHONY: install check test test-all train lint docs results clean
+
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 install: $(VENV)/installed
 
@@ -30,8 +33,15 @@ train: install
 	$(BIN)/fcritic plot $(RUN)
 	@echo "next: look at $(RUN)/curve.png, then try $(BIN)/fcritic train --recipe fac-small --task Pendulum-v1"
 
+# The marks are explained in tests/tiers.py.
+check: lint
+	$(PYTEST) -m "not (slow or browser or kill or compiler or cluster or gpu or long)" tests
+
 test: $(VENV)/installed-tests
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests
+	$(PYTEST) -m "not (compiler or cluster or gpu or long)" tests
+
+test-all: $(VENV)/installed-tests
+	$(PYTEST) tests
 
 lint: $(VENV)/installed-tests
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -7,7 +7,7 @@ from pathlib import Path
 import time
 from typing import Any
 
-from benchmarks.attacks import command_lines, determinism, disks, environments, forgeries, memory, stops
+from benchmarks.attacks import command_lines, determinism, disks, environments, forgeries, memory, stops, strangers
 from fcritic.errors import UsageError, cannot_write, did_you_mean
 from fcritic.runs.versions import versions
 from fcritic.startup import kills
@@ -19,6 +19,12 @@ CHECKS: dict[str, tuple[Check, int, int, str]] = {
     "stops": (stops.check, 20, 1, "random stop points per recipe, continued bit for bit"),
     "kills": (kills.check, 200, 3, "kills -9 at random moments, each continued, to the same end"),
     "forgeries": (forgeries.check, 10_000, 100, "mutated runs and a hostile corpus, always one clear error"),
+    "strangers": (
+        strangers.check,
+        100_000,
+        60,
+        "commands on a stranger's run, nothing outside of its folder changes",
+    ),
     "disks": (disks.check, 1000, 3, "disk full, read-only or broken at every call that changes it"),
     "memory": (memory.check, 100, 5, "trainings in one process, and a long one, without growth"),
     "determinism": (determinism.check, 2, 2, "fresh processes per recipe with the same seed, the same hashes"),
@@ -33,7 +39,7 @@ class Options:
     """Is anything ever lost? Stops, kills, forged files, failing disks, sick environments; takes hours."""
 
     only: tuple[str, ...] = ()
-    """Some of: stops kills forgeries disks memory determinism environments command-lines."""
+    """Some of: stops kills forgeries strangers disks memory determinism environments command-lines."""
     count: int | None = None
     """How often each is tried, instead of its own number."""
     quick: bool = False

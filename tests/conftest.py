@@ -25,6 +25,8 @@ from fcritic.networks.actor_encoder import EncoderConfig  # noqa: E402
 from fcritic.startup.backend import prepare  # noqa: E402
 from fcritic.types import EnvSpec, Transition  # noqa: E402
 
+pytest_plugins = ["tiers"]
+
 pytest.register_assert_rewrite("sick_vectors", "viewer_pages")  # a failure in them tells its values, too
 jax.config.update("jax_numpy_rank_promotion", "raise")
 prepare()

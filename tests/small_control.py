@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fcritic.theory.policies import TabularSoftmax
-from fcritic.theory.policy_gradients import Control
+from fcritic.theory.control import Control, TabularSoftmax
 from fcritic.theory.problems import linear_mdp, uniform_policy
 
 STATES, ACTIONS, DIM = 5, 2, 3

@@ -12,14 +12,12 @@ from test_train import stop_after
 from fcritic.agents.recipes import find_recipe
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
-from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import JSONLog, read_rows
 from fcritic.results import read as results
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
-from fcritic.runs.replay_log import parse_pieces
-from fcritic.runs.snapshot import replay_log_of
+from fcritic.runs.replay_log import Record, ReplayLog
 from fcritic.training.behaviour import cells, diversity, saturation
 from fcritic.training.loop import train
 from fcritic.types import EnvSpec
@@ -99,9 +97,9 @@ def test_the_first_reward_is_told_once_at_the_frame_of_the_replay(trained):
     run, config = trained
     told = {row["seed"]: row for row in read_rows(run.metrics_path) if row["kind"] == "first_reward"}
     found = results.behaviour(run)
-    log = replay_log_of(run, config, task_spec(config.task))
-    record = (run.latest_checkpoint() / "manifest.json").read_json()["facts"]["replay"]
-    rewards = log.read(parse_pieces(record["pieces"]), 0)[..., 0, 3 + 1]  # (steps, seeds)
+    facts = (run.latest_checkpoint() / "manifest.json").read_json()["facts"]
+    log = ReplayLog(run.replay, facts["row"], config.replay)
+    rewards = log.rows(Record.of(facts, config.replay))[..., 0, 3 + 1]  # (steps, seeds)
     for index, seed in enumerate(config.seed_numbers):
         hits = np.flatnonzero(rewards[:, index] > 0.5)
         if hits.size:

@@ -9,7 +9,7 @@ from safetensors import numpy as safetensors_numpy
 
 from fcritic.disk import Place
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.runs import checkpoint, retention
+from fcritic.runs import checkpoint
 
 
 def groups(value=0.0):
@@ -63,11 +63,11 @@ def test_damage_is_noticed_and_the_one_before_is_taken(tmp_path, damage):
         checkpoint.load(newest)
     assert "\n" not in str(caught.value) and str(newest) in str(caught.value)
     with pytest.warns(UserWarning, match="step-000000000002"):
-        assert retention.latest(tmp_path).path == tmp_path / "step-000000000001"
-    retention.prune(tmp_path, 1)  # the damaged one must not push out the good one
+        assert checkpoint.latest(tmp_path).path == tmp_path / "step-000000000001"
+    checkpoint.prune(tmp_path, 1)  # the damaged one must not push out the good one
     assert (tmp_path / "step-000000000001").exists()
     checkpoint.save(newest, groups(3), {"step": 3})  # and its place can be taken
-    assert checkpoint.load(retention.latest(tmp_path))[1] == {"step": 3}
+    assert checkpoint.load(checkpoint.latest(tmp_path))[1] == {"step": 3}
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename"])
@@ -95,7 +95,7 @@ def test_every_failing_call_leaves_the_older_one_intact(tmp_path, monkeypatch, c
             assert len(calls) <= count
         monkeypatch.undo()
         assert path.exists()  # at once, not only after a sweep
-        retention.sweep(tmp_path)
+        checkpoint.sweep(tmp_path)
         assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
         loaded, facts = checkpoint.load(path)
         assert (loaded["agent"]["weight"] == facts["value"]).all()
@@ -116,23 +116,23 @@ def test_prune_keeps_the_newest_and_what_was_set_aside(tmp_path):
     for step in range(6):
         checkpoint.save(tmp_path / f"step-{step:012d}", groups(step), {"step": step})
     (tmp_path / "notes.txt").write_text("mine")
-    retention.set_aside([Place.of(tmp_path) / "step-000000000001"])
-    assert [manifest["facts"]["step"] for manifest in retention.prune(tmp_path, 2)] == [5, 4]
+    checkpoint.set_aside([Place.of(tmp_path) / "step-000000000001"])
+    assert [manifest["facts"]["step"] for manifest in checkpoint.prune(tmp_path, 2)] == [5, 4]
     assert sorted(path.name[-2:] for path in tmp_path.glob("step-*")) == ["04", "05"]
     assert (tmp_path / "damaged-step-000000000001").exists()
     assert (tmp_path / "notes.txt").exists()
     with pytest.raises(ValueError, match="at least one"):
-        retention.prune(tmp_path, 0)
+        checkpoint.prune(tmp_path, 0)
 
 
 def test_leftovers_are_ignored_then_swept(tmp_path):
-    assert retention.latest(tmp_path / "missing") is None
-    retention.sweep(tmp_path / "missing")
+    assert checkpoint.latest(tmp_path / "missing") is None
+    checkpoint.sweep(tmp_path / "missing")
     checkpoint.save(tmp_path / "step-000000000001", groups(1), {})
     (tmp_path / "step-000000000002.tmp-77").mkdir()
     (tmp_path / "step-000000000002.tmp-77" / "agent.safetensors").write_bytes(b"half")
     (tmp_path / "step-0000000000003").mkdir()  # one digit too many
-    assert retention.latest(tmp_path).name == "step-000000000001"
-    retention.sweep(tmp_path)
+    assert checkpoint.latest(tmp_path).name == "step-000000000001"
+    checkpoint.sweep(tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["step-0000000000003", "step-000000000001"]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from fcritic.runs import checkpoint, retention
+from fcritic.runs import checkpoint
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,19 +24,18 @@ def test_kill_at_random_moments_leaves_a_loadable_newest(tmp_path):
         from pathlib import Path
         import numpy as np
         from fcritic.runs import checkpoint
-        from fcritic.runs import retention
 
         folder, done = Path(sys.argv[1]), Path(sys.argv[2])
         values = lambda step: {"agent": {"x": np.full(20_000, step)}, "replay": {"y": np.full(50_000, step)}}
 
         def work(step):
-            retention.sweep(folder)
+            checkpoint.sweep(folder)
             while True:
                 step += 1
                 for _ in range(2):  # the second replaces the first
                     checkpoint.save(folder / f"step-{step:012d}", values(step), {"step": step})
                     done.write_text(str(step).zfill(12))
-                retention.prune(folder, 1)
+                checkpoint.prune(folder, 1)
 
         step = 0
         for round in range(12):
@@ -46,8 +45,8 @@ def test_kill_at_random_moments_leaves_a_loadable_newest(tmp_path):
             time.sleep(random.Random(round).uniform(0.02, 0.3))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            retention.sweep(folder)
-            newest = retention.latest(folder)
+            checkpoint.sweep(folder)
+            newest = checkpoint.latest(folder)
             assert newest is not None or not done.exists()
             if newest:
                 loaded, facts = checkpoint.load(newest)
@@ -71,7 +70,6 @@ def test_kill_before_every_call_that_changes_the_disk(tmp_path):
         from pathlib import Path
         import numpy as np
         from fcritic.runs import checkpoint
-        from fcritic.runs import retention
 
         folder = Path(sys.argv[1])
         path = folder / "step-000000000001"
@@ -96,8 +94,8 @@ def test_kill_before_every_call_that_changes_the_disk(tmp_path):
                 save(count + 1)
                 os._exit(0)
             _, status = os.waitpid(child, 0)
-            retention.sweep(folder)
-            loaded, facts = checkpoint.load(retention.latest(folder))
+            checkpoint.sweep(folder)
+            loaded, facts = checkpoint.load(checkpoint.latest(folder))
             assert facts["value"] in (value, count + 1), (facts, value, count)
             assert (loaded["agent"]["x"] == facts["value"]).all()
             outcomes.append(facts["value"] == count + 1)
@@ -137,4 +135,4 @@ def test_disk_full_leaves_the_older_one_intact(tmp_path):
     lines = result.stdout.splitlines()
     assert len(lines) == 2 and all("File too large; raise the file size limit" in line for line in lines)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000000001"]
-    assert checkpoint.load(retention.latest(tmp_path))[1] == {"step": 1}
+    assert checkpoint.load(checkpoint.latest(tmp_path))[1] == {"step": 1}

@@ -2,9 +2,6 @@
 
 import dataclasses
 
-from fcritic.experiments.local import Budget, require_agreed_runs
-from fcritic.experiments.progress import RunProgress
-from fcritic.experiments.spec import Run
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,6 +9,8 @@ import pytest
 from fcritic.agents.fac import FAC
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
+from fcritic.study.execute import Budget, RunProgress, require_agreed_runs
+from fcritic.study.spec import Run
 from fcritic.training import cost
 from fcritic.training.console import duration
 from fcritic.training.cost import cheaper_line, count_flops, estimated_seconds, flops_per_iteration

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from fcritic.exploration.calibration import correlations, measures, wasserstein
+from fcritic.envs.exact import river_swim
+from fcritic.exploration.ensembles import Method
 from fcritic.exploration.family import (
     GAMMA,
     GRID,
     PLANE,
     collect,
+    correlations,
     ensemble_curves,
+    measures,
     policies_at,
     posterior_curves,
     true_curve,
+    wasserstein,
 )
-from fcritic.exploration.methods import Method
-from fcritic.exploration.planning import discounted_returns
-from fcritic.exploration.posterior import Prior
-from fcritic.exploration.tasks import river_swim
+from fcritic.exploration.known import Prior, discounted_returns
 
 
 def test_distances_of_curves():

@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 from test_exploration_critics import KEY, begun
 
-from fcritic.exploration.ensembles import Ensemble, policies_of, trained_on, variant
-from fcritic.exploration.episodes import first_solved
-from fcritic.exploration.learning import Rules, actor_update, learn
-from fcritic.exploration.methods import ENSEMBLES
-from fcritic.exploration.running import (
+from fcritic.envs.exact import deep_sea, river_swim
+from fcritic.exploration.ensembles import ENSEMBLES, Ensemble, policies_of, trained_on, variant
+from fcritic.exploration.known import first_solved
+from fcritic.exploration.learning import (
+    Rules,
     Steps,
+    actor_update,
     behaviour,
     episodes_to_solve,
     expected_return,
+    learn,
     play,
     remember,
     run,
     world_of,
 )
-from fcritic.exploration.tasks import deep_sea, river_swim
 
 
 def one_step() -> Steps:

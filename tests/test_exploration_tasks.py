@@ -5,18 +5,28 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fcritic.envs.exact import MAPPING_SEED, deep_sea, river_swim
 from fcritic.errors import UsageError
-from fcritic.exploration.episodes import (
+from fcritic.exploration.known import (
+    LEARNERS,
+    Data,
+    Episode,
+    Learner,
+    PosteriorSampling,
+    Prior,
+    RandomisedValues,
+    best_values,
+    discounted_returns,
     explore,
     first_solved,
+    optimal_return,
     play,
+    policy_returns,
+    reward_posterior,
+    sample_models,
     standard_score,
     strayed,
 )
-from fcritic.exploration.learners import LEARNERS, Learner, PosteriorSampling, RandomisedValues
-from fcritic.exploration.planning import best_values, discounted_returns, optimal_return, policy_returns
-from fcritic.exploration.posterior import Data, Episode, Prior, reward_posterior, sample_models
-from fcritic.exploration.tasks import MAPPING_SEED, deep_sea, river_swim
 
 
 def right_policy(task) -> np.ndarray:

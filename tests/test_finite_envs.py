@@ -9,7 +9,7 @@ from fcritic import envs
 from fcritic.envs.finite import FiniteEnv
 from fcritic.envs.trap import TrapEnv
 from fcritic.errors import UsageError
-from fcritic.exploration.planning import optimal_return, policy_returns
+from fcritic.exploration.known import optimal_return, policy_returns
 
 
 def episode(env, policy) -> tuple[float, list]:

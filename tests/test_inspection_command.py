@@ -90,6 +90,7 @@ def test_the_page_draws_without_errors_and_shows_names_as_text(findings, tmp_pat
     assert drawn.count("<svg") == 6 and drawn.count("<circle") > 60
 
 
+@pytest.mark.slow
 def test_the_page_is_not_written_through_a_link(saved, tmp_path, capsys):
     """In a run of a stranger, where its name leads to a file of the user's."""
     (tmp_path / "keep").write_text("mine")

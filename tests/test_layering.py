@@ -108,15 +108,13 @@ def test_imports_follow_the_data(level: int):
             assert not found & later, f"{module} imports {found & later}, which come after it"
 
 
-MODELS = "fcritic.exploration.tasks"
-"""The exact models of the finite tasks, which are environments too."""
+MODELS = "fcritic.envs.exact"
+"""The exact models of the finite tasks, which the theory and the studies of exploration share."""
 
 
 def test_environments_know_only_the_types():
     for module in in_unit("envs"):
-        models = {MODELS} if module == "fcritic.envs.finite" else set()
-        assert {unit(other) for other in OURS[module] - models} <= {"envs", "types", "errors"}, module
-    assert {unit(other) for other in reachable(MODELS)} == {"exploration", "errors"}
+        assert {unit(other) for other in OURS[module]} <= {"envs", "types", "errors"}, module
 
 
 def test_the_rest_of_the_package_reaches_kernels_by_their_door():
@@ -127,15 +125,24 @@ def test_the_rest_of_the_package_reaches_kernels_by_their_door():
     assert not reachable("fcritic.agents.recipes") & (set(in_unit("kernels")) - rooms)
 
 
+def test_runs_and_logs_know_arrays_but_no_agents():
+    for name in ("runs", "logs"):
+        for module in in_unit(name):
+            assert {unit(other) for other in reachable(module)} <= {"", "runs", "logs", "disk", "errors"}, module
+
+
 def test_results_never_import_agents():
     for module in in_unit("results"):
         assert "agents" not in {unit(other) for other in reachable(module)}, module
 
 
 def test_the_theory_stands_alone():
-    """It shares errors with the deep half and nothing else."""
+    """It shares errors and exact models with the deep half and nothing else; exploration builds on it."""
+    shared = {MODELS, "fcritic.errors"}
     for module in in_unit("theory"):
-        assert {unit(other) for other in reachable(module)} <= {"theory", "errors"}, module
+        assert {unit(other) for other in reachable(module) - shared} <= {"theory"}, module
+    for module in in_unit("exploration"):
+        assert {unit(other) for other in reachable(module) - shared} <= {"exploration", "theory"}, module
 
 
 def test_only_the_command_line_imports_the_viewers():
@@ -148,8 +155,7 @@ def test_the_check_of_environments_knows_no_agents():
     modules = [module for module in FILES if module.startswith("fcritic.envs.checkup")]
     assert modules
     for module in modules:
-        known = reachable(module) - {"fcritic.exploration", "fcritic.exploration.tasks"}  # models of small tasks
-        assert {unit(other) for other in known} <= {"envs", "types", "errors"}, module
+        assert {unit(other) for other in reachable(module)} <= {"envs", "types", "errors"}, module
 
 
 def test_watching_needs_the_standard_library_alone():
@@ -169,7 +175,7 @@ def test_studies_import_the_package_and_never_the_reverse():
     files = sorted((ROOT.parent / "studies").rglob("*.py"))
     found = set().union(*(imports(ast.parse(file.read_text(encoding="utf-8")), "") for file in files))
     assert {unit(each) for each in found if each.startswith("fcritic.")} <= {
-        "study", "theory", "exploration", "results", "runs", "disk", "errors", "config"
+        "study", "theory", "exploration", "envs", "results", "runs", "disk", "errors", "config"
     }  # fmt: skip
 
 

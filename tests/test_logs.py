@@ -13,7 +13,8 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from fcritic.errors import UsageError
-from fcritic.logs.metrics import JSONLog, TensorBoardLog, read_rows
+from fcritic.logs.metrics import JSONLog, read_rows
+from fcritic.logs.tensorboard import TensorBoardLog
 
 
 def row(step, **values):
@@ -200,7 +201,7 @@ def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path):
 WRITE_EVENTS = """
 import sys
 {before}
-from fcritic.logs.metrics import TensorBoardLog
+from fcritic.logs.tensorboard import TensorBoardLog
 log = TensorBoardLog(sys.argv[1])
 log.write([{{"seed": 0, "env_steps": 5, "kind": "train", "loss": 0.5}}])
 log.close()

@@ -53,6 +53,10 @@ REASONS = {
         "figure.savefig(drawn,": "a picture in memory",
         "Image.open(drawn)": "a picture in memory",
     },
+    "runs.arrays": {
+        "from safetensors import SafetensorError": "an error",
+        "from safetensors import deserialize": "of bytes in memory",
+    },
     "runs.trust": {"*": "the user's own list of what is trusted"},
     "runs.versions": {"Path('/proc/cpuinfo').read_text(encoding='utf-8')": "the machine"},
     "startup.doctor": {"*": "the user's own folders, which it tries"},

@@ -1,7 +1,6 @@
 """Trainings that diverge or meet a fault: noticed, never saved, and taken back where that is asked for."""
 
 import dataclasses
-import shutil
 
 import equinox as eqx
 import numpy as np
@@ -14,8 +13,8 @@ from fcritic.errors import CannotWrite, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training, train
+from fcritic.training.saving import Checkpoints
 
 
 def poisoned(training: Training) -> None:
@@ -160,8 +159,18 @@ def test_a_run_without_a_checkpoint_says_that_it_begins_again(tmp_path, capsys):
     train(config, run.path)
     told = capsys.readouterr().err
     assert f"note: {run.path} has no checkpoint yet (--save-every 1,000,000); beginning at frame 0" in told
-    shutil.rmtree(run.checkpoints)
+    run.checkpoints.remove()
     train(config, run.path, quiet=True)
     assert "has no checkpoint: its last process ended before the first one" in capsys.readouterr().err
     train(config, tmp_path / "new")
     assert "checkpoint" not in capsys.readouterr().err
+
+
+def test_an_agent_that_leaves_its_bounds_is_told_before_its_step_is_taken(tmp_path, monkeypatch):
+    config = small_config("td3")
+    monkeypatch.setattr("fcritic.training.device.Device.act", lambda *_: np.full((2, 2, 1), 1.5, np.float32))
+    with pytest.raises(
+        UsageError, match=r"TD3\.act returned the action 1\.5; clip its actions to \[-1, 1\]; all up"
+    ):
+        train(config, tmp_path / "run", quiet=True)
+    assert RunDirectory(tmp_path / "run").newest_frame() == config.warmup

@@ -125,6 +125,7 @@ def test_a_path_that_the_user_typed_may_be_a_link(desk, tmp_path, capsys):
 # As a user meets them
 
 
+@pytest.mark.slow
 def test_resume_writes_no_lines_of_a_stranger_into_a_profile(desk):
     os.unlink(desk.run / "command.txt")
     (desk.run / "command.txt").symlink_to(desk.mine / "profile")
@@ -136,6 +137,7 @@ def test_resume_writes_no_lines_of_a_stranger_into_a_profile(desk):
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "command.txt is a link" in done.stderr
 
 
+@pytest.mark.slow
 def test_resume_does_not_empty_a_diary(desk):
     os.unlink(desk.run / "metrics.jsonl")
     (desk.run / "metrics.jsonl").symlink_to(desk.mine / "diary")
@@ -147,6 +149,7 @@ def test_resume_does_not_empty_a_diary(desk):
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "metrics.jsonl is a link" in done.stderr
 
 
+@pytest.mark.slow
 def test_resume_does_not_remove_another_runs_replay_or_the_folders_of_a_home(desk):
     shutil.rmtree(desk.run / "replay")
     (desk.run / "replay").symlink_to(desk.mine / "replay")
@@ -165,6 +168,7 @@ def test_resume_does_not_remove_another_runs_replay_or_the_folders_of_a_home(des
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "checkpoints is a link" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_stopped_run_loses_nothing_if_its_newest_checkpoint_is_damaged_later(desk, capsys):
     """Also after a resume that had nothing to do: the older checkpoint keeps the rows that only it needs."""
     expected = fingerprint(desk.run)
@@ -202,6 +206,7 @@ def test_every_kept_checkpoint_stays_usable_after_resumes(desk, capsys, times):
 # Sizes and counts
 
 
+@pytest.mark.slow
 def test_a_sparse_file_of_rows_costs_a_line_and_no_memory(desk):
     """6 GB that take no room on a disk, in every command that reads rows; each in a process whose peak is known."""
     os.truncate(desk.run / "metrics.jsonl", 6 * 10**9)
@@ -286,6 +291,7 @@ def test_a_sole_damaged_checkpoint_is_told_once(desk, capsys):
         assert "yet" not in line
 
 
+@pytest.mark.slow
 def test_thousands_of_bad_checkpoints_are_one_line(desk, capsys):
     def bad(frames):
         for frame in frames:

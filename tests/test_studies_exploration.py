@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.exploration.episodes import History
-from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
+from fcritic.exploration.ensembles import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
+from fcritic.exploration.known import History
 from fcritic.study.catalog import load
 from fcritic.study.report import conduct
 from fcritic.study.spec import Trainings

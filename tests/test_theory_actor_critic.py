@@ -8,14 +8,24 @@ import pytest
 from small_control import DIM, THETA, problem
 
 from fcritic.errors import UsageError
-from fcritic.theory.actor_critic import Settings, actor_critic, anchor_at, full_coverage, on_policy, two_timescale
-from fcritic.theory.assessment import assess, coefficients
-from fcritic.theory.control_rivals import RIVALS
-from fcritic.theory.critics import Exact, Fitted, Sampled
-from fcritic.theory.policy_gradients import Control, policy_gradient
+from fcritic.theory.control import (
+    Control,
+    Exact,
+    Fitted,
+    Sampled,
+    Settings,
+    actor_critic,
+    anchor_at,
+    assess,
+    coefficients,
+    full_coverage,
+    on_policy,
+    policy_gradient,
+    two_timescale,
+)
 from fcritic.theory.problems import random_policy
-from fcritic.theory.triggers import measure
-from fcritic.theory.trust import coverage
+from fcritic.theory.rivals import RIVALS
+from fcritic.theory.trust import coverage, measure
 
 __all__ = ["problem"]
 

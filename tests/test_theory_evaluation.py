@@ -5,13 +5,25 @@ import numpy as np
 import pytest
 
 from fcritic.errors import UsageError
-from fcritic.theory.evaluation import BLOCK, evaluate, evaluate_exact, fixed_point, sample
+from fcritic.theory.evaluation import (
+    BLOCK,
+    Task,
+    empirical,
+    evaluate,
+    evaluate_exact,
+    fixed_point,
+    make_task,
+    printed_choice,
+    sample,
+    smallest_eigenvalue,
+    step_for,
+    task_of,
+    value_errors,
+)
 from fcritic.theory.features import tabular
 from fcritic.theory.mdp import FiniteMDP, Transitions
 from fcritic.theory.problems import disjoint_policies, linear_mdp, random_policy, tsitsiklis_van_roy
 from fcritic.theory.rivals import lstd
-from fcritic.theory.schedule import printed_choice, smallest_eigenvalue, step_for
-from fcritic.theory.tasks import Task, empirical, make_task, task_of, value_errors
 from fcritic.theory.trust import covariance
 
 

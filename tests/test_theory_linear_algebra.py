@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fcritic.theory.linear_algebra import eigen, inverse, solve
-from fcritic.theory.precision import float64
+from fcritic.theory.mdp import eigen, float64, inverse, solve
 
 
 def batch(size: int, count: int = 5) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from small_control import ACTIONS, STATES, THETA, problem
 
-from fcritic.theory.policy_gradients import Control, emphasis, policy_gradient, printed_emphasis
-from fcritic.theory.precision import float64
+from fcritic.theory.control import Control, emphasis, policy_gradient, printed_emphasis
+from fcritic.theory.mdp import float64
 from fcritic.theory.problems import random_policy
 
 __all__ = ["problem"]

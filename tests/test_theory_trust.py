@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+from fcritic.theory.control import LogLinear, TabularSoftmax
 from fcritic.theory.features import Fixed, Successor
-from fcritic.theory.mdp import FiniteMDP
-from fcritic.theory.policies import LogLinear, TabularSoftmax
-from fcritic.theory.precision import float64
+from fcritic.theory.mdp import FiniteMDP, float64
 from fcritic.theory.trust import covariance, coverage, drift, gradient_parts, invert
 
 STATES, ACTIONS, D = 7, 3, 4

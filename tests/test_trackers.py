@@ -1,4 +1,4 @@
-"""Trackers get every number once. The real ones are not here: modules of their names record how they are called."""
+"""Trackers get every number once. Modules of their names record the calls; one that is installed takes them too."""
 
 import json
 import sys
@@ -75,6 +75,18 @@ def test_a_tracker_gets_every_number_once(tracker, name, mode, tmp_path, monkeyp
     assert losses == ["log", 20, tags(3, 1.5) | tags(4, 2.5)]
     assert evaluation[1] == 40 and evaluation[2]["seed-4/evaluation/mean_actor"] == 4.0
     assert [evaluation[2][f"seed-4/evaluation/actors/{place}"] for place in (0, 1)] == [3.0, 5.0]
+
+
+def test_the_real_tracker_takes_these_calls(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    report(tmp_path / "run", log="wandb")
+    assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
+    (written,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
+    assert all(
+        name in written.read_bytes() for name in (b"seed-4/train/critic_loss", b"seed-3/evaluation/mean_actor")
+    )
 
 
 def test_a_tracker_that_fails_is_given_up(tracker, tmp_path, capfd):

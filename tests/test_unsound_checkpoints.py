@@ -15,8 +15,7 @@ from fcritic.envs import task_spec
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
-from fcritic.training.saving import learning_of, load_policies
+from fcritic.training.saving import Checkpoints, learning_of, load_policies
 
 NAN, INF = float("nan"), float("inf")
 CONFIG = small_config("fac")

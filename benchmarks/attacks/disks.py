@@ -17,8 +17,8 @@ from fcritic.logs import metrics as logs
 from fcritic.runs import directory, replay_log
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
-from fcritic.runs.snapshot import Checkpoints
 from fcritic.training.loop import FREE_FIELDS, Training
+from fcritic.training.saving import Checkpoints
 
 FAULTS = {"full": errno.ENOSPC, "read-only": errno.EROFS, "broken": errno.EIO}
 

@@ -18,8 +18,7 @@ from fcritic import envs
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.snapshot import Checkpoints
-from fcritic.training.saving import learning_of, load_policies, restore_environments
+from fcritic.training.saving import Checkpoints, learning_of, load_policies, restore_environments
 from fcritic.types import EnvSpec
 
 SLOW = 10.0

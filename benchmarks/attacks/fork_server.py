@@ -25,13 +25,16 @@ from typing import Any, NoReturn, Self
 
 from benchmarks import own_environment
 
-SECONDS, MEGABYTES, PROCESSES = 20.0, 2048, 40
+LIMITS = {"seconds": 20.0, "megabytes": 2048.0, "processes": 40.0}
 """What one command may take."""
 
-PATIENCE = 10 * SECONDS
-"""Seconds by the clock, however busy the machine is."""
+PATIENCE = 10
+"""So many times the seconds by the clock, however busy the machine is."""
 
 LOOK_EVERY = 0.05
+
+ENTRY = "fcritic.__main__:main"
+"""What the command `fcritic` calls."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +83,13 @@ class ForkServer:
         folder: Path,
         variables: dict[str, str],
         watched: Iterable[str] = (),
-        entry: str = "fcritic.__main__:main",
-        limited: bool = True,
+        entry: str = ENTRY,
+        limits: dict[str, float] = LIMITS,
     ) -> Ended:
         """Runs one command to its end; `watched` are modules that it should not import."""
         streams = {name: str(self._scratch / name) for name in ("out", "err", "imported")}
         request = {"args": list(args), "folder": str(folder), "variables": variables, "entry": entry}
-        request |= streams | {"watched": list(watched), "limited": limited}
+        request |= streams | {"watched": list(watched), "limits": limits}
         print(json.dumps(request), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         if not line:
@@ -111,7 +114,7 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _become(request)
-        print(json.dumps(_watch(child, request["limited"])), flush=True)
+        print(json.dumps(_watch(child, request["limits"])), flush=True)
 
 
 def _import_everything() -> None:
@@ -162,7 +165,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
     os._exit(code)
 
 
-def _watch(child: int, limited: bool) -> dict[str, Any]:
+def _watch(child: int, limits: dict[str, float]) -> dict[str, Any]:
     """Waits for a child, kills what takes too much, and what is left of it in the end."""
     started, killed, most, waited = time.monotonic(), "", 0.0, 0.0
     while True:
@@ -173,13 +176,14 @@ def _watch(child: int, limited: bool) -> dict[str, Any]:
         megabytes = sum(map(_resident, tree))
         most, waited = max(most, megabytes), _waited(child)
         elapsed = time.monotonic() - started
-        reasons = {
-            "time": elapsed - waited > SECONDS or elapsed > PATIENCE,
-            "memory": megabytes > MEGABYTES,
-            "processes": len(tree) > PROCESSES,
+        taken = {
+            "seconds": max(elapsed - waited, elapsed / PATIENCE),
+            "megabytes": megabytes,
+            "processes": len(tree),
         }
-        for reason in [reason for reason, over in reasons.items() if over and limited and not killed]:
-            killed = reason
+        over = [name for name, most_of_it in limits.items() if taken[name] > most_of_it]
+        if over and not killed:
+            killed = over[0]
             _end(child)
         time.sleep(LOOK_EVERY)
     seconds = time.monotonic() - started - waited

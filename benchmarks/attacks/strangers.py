@@ -20,8 +20,7 @@ import subprocess
 import tempfile
 import unicodedata
 
-from benchmarks.attacks import fork_server
-from benchmarks.attacks.fork_server import Ended, ForkServer
+from benchmarks.attacks.fork_server import ENTRY, LIMITS, Ended, ForkServer
 from benchmarks.attacks.stranger_cases import SECRET, Case, Scene, cases
 
 MOST_LINES, LONGEST_LINE = 5, 1500
@@ -74,7 +73,7 @@ class Stage:
         self.scene = Scene(folder / "around", folder / "planted", folder / "out")
         self._templates: dict[str, Path] = {}
 
-    def trial(self, case: Case, command: str) -> tuple[str, Ended | None]:
+    def trial(self, case: Case, command: str, entry: str = ENTRY) -> tuple[str, Ended | None]:
         """What went wrong with one command on an attacked run, or nothing; and how the command ended.
 
         Neither, where this machine cannot make what the attack needs.
@@ -87,7 +86,7 @@ class Stage:
             return "", None
         before = _snapshot(scene)
         args, folder = command_line(command, scene)
-        ended = self._server.run(args, folder, self._variables(), case.watched)
+        ended = self._server.run(args, folder, self._variables(), case.watched, entry)
         faults = list(_faults(case, command, scene, ended, before))
         if _snapshot(scene) != before:
             _remove(scene.around)
@@ -100,7 +99,7 @@ class Stage:
             path = self._folder / "templates" / name
             args = ["train", "--out", str(path), *TEMPLATES[name].split()]
             path.parent.mkdir(exist_ok=True)
-            ended = self._server.run(args, path.parent, {}, limited=False)
+            ended = self._server.run(args, path.parent, {}, limits={})
             if ended.code != 0:
                 raise RuntimeError(f"no run to attack: {ended.complained}")
             self._templates[name] = path
@@ -115,7 +114,7 @@ class Stage:
         scene.work.mkdir(parents=True)
         for command in used:
             args, folder = command_line(command, scene)
-            self._server.run(args, folder, {}, limited=False)
+            self._server.run(args, folder, {}, limits={})
 
     def _set_up(self, template: Path) -> None:
         """The user's folders, where they were harmed, and a run that is fresh from the stranger."""
@@ -199,8 +198,8 @@ def _faults(case: Case, command: str, scene: Scene, ended: Ended, before: dict[s
     if scene.planted.exists() or ended.imported:
         yield f"ran foreign code {' '.join(ended.imported)}".rstrip()
     if ended.killed:
-        yield f"too much {ended.killed}"
-    elif ended.seconds > fork_server.SECONDS or ended.megabytes > fork_server.MEGABYTES:
+        yield f"too many {ended.killed}"
+    elif ended.seconds > LIMITS["seconds"] or ended.megabytes > LIMITS["megabytes"]:
         yield f"took {ended.seconds:.0f} s, {ended.megabytes:.0f} MB"
     if ended.left:
         yield f"left {ended.left} processes behind"
@@ -248,34 +247,46 @@ def _tells(path: Path) -> bool:
 
 def check(count: int, say: Callable[[str], None], seed: int = 0, kinds: tuple[str, ...] = ()) -> dict:
     """`count` commands on attacked runs (or as many as there are), of every kind as evenly as that goes."""
-    trials = _chosen(count, random.Random(seed), kinds)
+    with stage() as ready:
+        return tried(ready, chosen(count, random.Random(seed), kinds), say)
+
+
+@contextlib.contextmanager
+def stage() -> Iterator[Stage]:
+    """A stage in a folder that is removed in the end."""
+    folder = Path(tempfile.mkdtemp(prefix="strangers-"))
+    try:
+        with ForkServer(folder / "server") as server:
+            yield Stage(folder, server)
+    finally:
+        _remove(folder)
+
+
+def tried(stage: Stage, trials: list[tuple[Case, str]], say: Callable[[str], None]) -> dict:
+    """The report on pairs of case and command."""
     results: dict[str, dict] = defaultdict(lambda: {"passed": 0, "of": 0, "seconds": 0.0, "megabytes": 0.0})
     bad: list[dict] = []
     skipped = 0
-    with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="strangers-"))
-        stack.callback(_remove, folder)
-        stage = Stage(folder, stack.enter_context(ForkServer(folder / "server")))
-        for number, (case, command) in enumerate(trials, start=1):
-            wrong, ended = stage.trial(case, command)
-            if ended is None:
-                skipped += 1
-                continue
-            result = results[case.kind]
-            result["of"] += 1
-            result["passed"] += not wrong
-            result["seconds"] = max(result["seconds"], ended.seconds)
-            result["megabytes"] = max(result["megabytes"], ended.megabytes)
-            if wrong:
-                say(f"{case.kind}: {case.name:.100}: {command}: {wrong:.300}")
-                bad.append({"kind": case.kind, "case": case.name[:200], "command": command, "wrong": wrong[:500]})
-            if number % 100 == 0:
-                say(f"{number} of {len(trials)} commands: {len(bad)} went wrong")
+    for number, (case, command) in enumerate(trials, start=1):
+        wrong, ended = stage.trial(case, command)
+        if ended is None:
+            skipped += 1
+            continue
+        result = results[case.kind]
+        result["of"] += 1
+        result["passed"] += not wrong
+        result["seconds"] = max(result["seconds"], ended.seconds)
+        result["megabytes"] = max(result["megabytes"], ended.megabytes)
+        if wrong:
+            say(f"{case.kind}: {case.name:.100}: {command}: {wrong:.300}")
+            bad.append({"kind": case.kind, "case": case.name[:200], "command": command, "wrong": wrong[:500]})
+        if number % 100 == 0:
+            say(f"{number} of {len(trials)} commands: {len(bad)} went wrong")
     totals = {key: sum(each[key] for each in results.values()) for key in ("passed", "of")}
     return totals | {"skipped": skipped, "kinds": dict(results), "bad": bad}
 
 
-def _chosen(count: int, generator: random.Random, kinds: tuple[str, ...]) -> list[tuple[Case, str]]:
+def chosen(count: int, generator: random.Random, kinds: tuple[str, ...] = ()) -> list[tuple[Case, str]]:
     """Pairs of case and command: the first of each kind in an order by chance, then the second of each, ..."""
     by_kind: dict[str, list[tuple[float, tuple[Case, str]]]] = defaultdict(list)
     for case in cases():

@@ -14,9 +14,8 @@ from fcritic.disk import Place
 from fcritic.errors import UsageError, cannot_write, one_line
 from fcritic.logs.metrics import each_row
 from fcritic.results.read import ROLLOUT_EPISODES
-from fcritic.runs import checkpoint
+from fcritic.runs import CHECKPOINTS, COMMANDS, CONFIG, METRICS, VERSIONS, checkpoint
 from fcritic.runs.directory import LONGEST_COMMAND, RunDirectory
-from fcritic.runs.layout import CHECKPOINTS, COMMANDS, CONFIG, METRICS, VERSIONS
 
 GROUPS = ("agent", "best")
 """The parts of a checkpoint that an exported one keeps."""

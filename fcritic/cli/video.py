@@ -46,15 +46,16 @@ def video(args: list[str]) -> None:
     require_at_least(1, fps=options.fps)
     if max(options.width, options.height) > LARGEST or options.fps > 240:
         raise UsageError(f"--width and --height must be at most {LARGEST}, --fps at most 240")
-    run, config, newest = newest_of(options.directory)
-    out = destination(options.out, run.place / "video.mp4")
-    require_writable(out, (".mp4",))
-
+    from fcritic.runs.directory import RunDirectory
     from fcritic.view.cast import Cast
     from fcritic.view.film import Film, choose_drawing, find_encoder, shoot
 
+    run = RunDirectory.open_existing(options.directory)
+    out = destination(options.out, run.place / "video.mp4")
+    require_writable(out, (".mp4",))
     find_encoder()
-    can_draw = choose_drawing()  # before the task is built, which imports MuJoCo
+    can_draw = choose_drawing()  # before anything asks for the suite's tasks, which imports MuJoCo
+    _, config, newest = newest_of(options.directory)
     cast = Cast(config, newest, options.seed, options.best)
     film = Film(out, options.width, options.height, options.fps, can_draw)
     outcome = {"film": str(out)} | shoot(cast, options.actor, options.episode_seed, film)

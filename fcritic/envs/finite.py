@@ -1,8 +1,8 @@
-"""RiverSwim and DeepSea for agents with continuous actions; their models are those of `fcritic.exploration.tasks`.
+"""RiverSwim and DeepSea as environments with continuous actions, on the exact models of `fcritic.envs.exact`.
 
 The action is a probability: a in [-1, 1] takes action 1 of the model with probability (1 + a) / 2. In RiverSwim
-action 1 goes right. In DeepSea which of the two goes right is drawn for each cell, as in the standard task, so that
-no constant action finds the treasure. A state is seen as a one-hot vector.
+action 1 goes right. In DeepSea the action that goes right is drawn for each cell, as in the standard task, so that
+no constant action finds the treasure. Observations are one-hot vectors.
 """
 
 import functools
@@ -16,29 +16,29 @@ from fcritic.errors import UsageError
 from fcritic.types import EnvSpec
 
 if TYPE_CHECKING:
-    from fcritic.exploration.tasks import Task
+    from fcritic.envs.exact import Task
 
 LARGEST = {"riverswim": 1000, "deepsea": 100}
-"""A sea of N columns has N * N observations, and a river's model N * N numbers."""
+"""The largest sizes: a sea of N columns has N * N observations, a river's model N * N numbers."""
 
 _NAME = re.compile(r"(riverswim)-([0-9]{1,6})|(deepsea)-([0-9]{1,6})(-stochastic)?")
 
 
 def finite_tasks() -> list[str]:
-    """Names of the usual sizes; others are made by their number."""
+    """Returns the names of the usual sizes. Other sizes are built by their number."""
     seas = [f"deepsea-{size}{form}" for size in (10, 20, 30) for form in ("", "-stochastic")]
     return [*(f"riverswim-{length}" for length in (6, 12, 20)), *seas]
 
 
 def is_finite_task(name: str) -> bool:
-    """Whether a task is called as one of these."""
+    """Returns whether a name is that of a river or a sea."""
     return _NAME.fullmatch(name) is not None
 
 
 @functools.cache
 def _model(name: str) -> "Task":
-    """The exact model of a task, one for all copies."""
-    from fcritic.exploration.tasks import deep_sea, river_swim
+    """Returns the exact model of a task, which all copies share."""
+    from fcritic.envs.exact import deep_sea, river_swim
 
     river, length, sea, size, stochastic = _NAME.fullmatch(name).groups()
     kind, number = river or sea, int(length or size)
@@ -48,7 +48,7 @@ def _model(name: str) -> "Task":
 
 
 class FiniteEnv(AbstractEnv):
-    """One copy of a finite task, for example ``FiniteEnv("deepsea-10", seed=0)``."""
+    """One copy of a finite task, such as ``FiniteEnv("deepsea-10", seed=0)``."""
 
     def __init__(self, name: str, *, seed: int):
         self.name, self.model = name, _model(name)
@@ -59,7 +59,7 @@ class FiniteEnv(AbstractEnv):
         self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
-        """From the next `reset` on, be like an environment that was built with this seed."""
+        """Makes episodes from the next `reset` on those of an environment built with this seed."""
         self._seed, self._episode = seed, -1
 
     def reset(self) -> np.ndarray:
@@ -76,7 +76,7 @@ class FiniteEnv(AbstractEnv):
         self._noise = random.standard_normal(self.model.horizon)
 
     def _observe(self) -> np.ndarray:
-        """One-hot over layers and states; all zeros at the bottom of the sea, where nothing follows."""
+        """Returns a one-hot vector over layers and states; zeros at the bottom of the sea, which is terminal."""
         obs = np.zeros(self.spec.obs_dim, np.float32)
         if not (self.model.ends and self._step == self.model.horizon):
             obs[self._layer * self.model.states + self._position] = 1.0
@@ -101,7 +101,7 @@ class FiniteEnv(AbstractEnv):
         return Step(self._observe(), float(reward), float(not (last and model.ends)), last)
 
     def state(self) -> EnvState:
-        """Four integers: seed, episode, step and position."""
+        """Returns four integers: seed, episode, step and position."""
         return {"place": np.array([self._seed, self._episode, self._step, self._position], np.int64)}
 
     def restore(self, state: EnvState) -> None:

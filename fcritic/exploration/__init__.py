@@ -1,1 +1,1 @@
-"""Exploration on problems with known answers: posterior sampling beside ensembles of critics (`sec-psrl`)."""
+"""Exploration in problems with known answers: posterior sampling beside ensembles of critics (`sec-psrl`)."""

@@ -1,7 +1,12 @@
-"""Ensembles of critics in one code: standard with a shared or with independent targets, with actors, functional.
+"""Ensembles of critics: standard with a shared or with independent targets, with actors, and functional.
 
-Written for one seed and mapped over seeds. Data are weighted counts for each member, so a sweep is a step of fitted
-evaluation on the whole replay, and only the order of visits is lost.
+A critic is linear in a code of the policy, with one table of weights per state and action:
+Q_i(pi, s, a) = W_i[s, a] . psi_i(pi), the shape of eq. (11), `eq:func_q_nn`. psi_i is the actor encoder, W_i[s, a]
+the code of the pair, and their joint encoder is a product. A standard critic has the code 1. Both are exact in
+states and actions, so that they differ only in their treatment of the policy.
+
+Ensembles are written for one seed and mapped over seeds. Data are weighted counts for each member, so a sweep is a
+step of fitted evaluation on the whole replay; only the order of visits is lost.
 """
 
 import dataclasses
@@ -13,7 +18,95 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 import optax
 
-from fcritic.exploration.critics import Critic
+from fcritic.theory.mdp import inverse
+
+# Critics
+
+
+class Encoder(eqx.Module):
+    """psi(pi), a constant and random smooth features of the policy; the code has length one.
+
+    The features are those of a Gaussian kernel: policies whose mean squared difference is well below 1/4 have
+    similar codes. Each critic draws them once and never trains them, so fits have a closed form.
+    """
+
+    directions: Float[Array, "features inputs"]
+    phases: Float[Array, " features"]
+
+    def __init__(self, inputs: int, features: int, *, key: PRNGKeyArray):
+        """Draws the features. `inputs` is the number of states; 0 features make a standard critic."""
+        keys = jax.random.split(key)
+        self.directions = jax.random.normal(keys[0], (features, inputs)) * 2 / inputs**0.5
+        self.phases = jax.random.uniform(keys[1], (features,), maxval=2 * jnp.pi)
+
+    def __call__(self, policy: Float[Array, " inputs"]) -> Float[Array, " code"]:
+        """Returns the code, whose first number is the constant."""
+        waves = jnp.cos(self.directions @ policy + self.phases)
+        if not waves.shape[0]:
+            return jnp.ones(1)
+        return jnp.concatenate([jnp.ones(1), waves * (2 / waves.shape[0]) ** 0.5]) * 0.5**0.5
+
+
+class Critic(eqx.Module):
+    """One member: its encoder, its weights, and its initial weights, which are its prior."""
+
+    encoder: Encoder
+    weights: Float[Array, "code layers states 2"]
+    first: Float[Array, "code layers states 2"]
+
+    def __init__(
+        self,
+        layers: int,
+        states: int,
+        features: int,
+        scale: Float[Array, ""],
+        policy_prior: bool = True,
+        *,
+        key: PRNGKeyArray,
+    ):
+        """Draws initial values from N(0, scale^2); they depend on the policy with features and `policy_prior`."""
+        keys = jax.random.split(key)
+        self.encoder = Encoder(layers * states, features, key=keys[0])
+        first = scale * jax.random.normal(keys[1], (features + 1, layers, states, 2))
+        if features and not policy_prior:
+            first = first.at[0].multiply(2**0.5).at[1:].set(0.0)  # the constant of a code is sqrt(1/2)
+        self.first = first
+        self.weights = self.first
+
+    def __call__(self, policy: Float[Array, "layers states"]) -> Float[Array, "layers states 2"]:
+        """Returns Q(pi, ., .)."""
+        return combined(self.encoder(policy.ravel()), self.weights)
+
+    def prior(self, policy: Float[Array, "layers states"]) -> Float[Array, "layers states 2"]:
+        """Returns the member's values of this policy before any data."""
+        return combined(self.encoder(policy.ravel()), self.first)
+
+
+def combined(
+    code: Float[Array, " code"], weights: Float[Array, "code layers states 2"]
+) -> Float[Array, "layers states 2"]:
+    """Returns psi . W for every pair, as a matrix product, whose gradient is one as well and therefore faster."""
+    return (code @ weights.reshape(len(code), -1)).reshape(weights.shape[1:])
+
+
+def move(
+    critic: Critic,
+    policies: Float[Array, "policies layers states"],
+    change: Float[Array, "policies layers states 2"],
+    ridge: float,
+) -> Critic:
+    """Returns the critic whose values at these policies differ by `change`, after a small change of weights.
+
+    dW[s, a] = Psi^T (Psi Psi^T + ridge)^-1 change[s, a]. Without a ridge it is an exact fit, an evaluation's inner
+    loop run to convergence. A ridge keeps the slope between two similar actors small.
+    """
+    codes = jax.vmap(lambda policy: critic.encoder(policy.ravel()))(policies)
+    gram = codes @ codes.T + ridge * jnp.eye(len(codes))
+    step = jnp.tensordot(codes.T @ inverse(gram), change, 1)
+    return eqx.tree_at(lambda each: each.weights, critic, critic.weights + step)
+
+
+# Ensembles
 
 Kind = Literal["shared", "independent", "actors", "functional"]
 KINDS: dict[Kind, str] = {
@@ -26,13 +119,13 @@ KINDS: dict[Kind, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class Ensemble:
-    """What is the same for all variants of one kind; it decides what is compiled."""
+    """Options that all variants of one kind share; each set of them is compiled once."""
 
     kind: Kind
     members: int = 10
     """n, as in the paper."""
     features: int = 16
-    """Of a policy's code, for functional critics."""
+    """Features of a policy's code, for functional critics."""
     cycles: int = 6
     """Actor updates after each episode."""
     critic_steps: int = 3
@@ -40,25 +133,25 @@ class Ensemble:
     actor_rate: float = 0.3
     """Adam's learning rate for the logits of actors."""
     actor_scale: float = 1.0
-    """Standard deviation of first logits."""
+    """Standard deviation of initial logits."""
     actor_limit: float = 5.0
-    """Largest logit, so a probability of 0.993: beyond it an actor is as good as fixed and cannot turn back."""
+    """Largest logit, a probability of 0.993. Beyond it gradients vanish and an actor cannot turn back."""
     ridge: float = 1e-4
-    """Of a functional critic's fit over policies."""
+    """Ridge of a functional critic's fit over policies."""
     second_term: bool = True
-    """Whether the gradient of an actor has the term that comes from the critic's first input."""
+    """Whether an actor's gradient includes the derivative in the critic's first input, the policy."""
     policy_prior: bool = True
-    """Whether first values of a functional critic depend on the policy, or on state and action alone."""
+    """Whether a functional critic's initial values depend on the policy or on state and action alone."""
     evaluated: Literal["all", "own"] = "all"
-    """Policies that a functional critic is trained on: all actors (Algorithm 5) or its own (Algorithm 4)."""
+    """Policies on which a functional critic is trained: all actors (Algorithm 5) or its own (Algorithm 4)."""
     neighbours: int = 0
-    """Policies near its own actor that a functional critic is trained on besides; they are never run."""
+    """Number of policies near its own actor on which a functional critic is also trained; they are never run."""
     nearness: float = 0.5
     """Standard deviation of a neighbour's logits around the actor's, in states that were visited."""
 
     @property
     def acts(self) -> bool:
-        """Whether members have actors; else they are greedy."""
+        """Whether members have actors; otherwise they are greedy."""
         return self.kind in ("actors", "functional")
 
 
@@ -66,33 +159,32 @@ class Variant(eqx.Module):
     """Options as numbers, so that all variants of an ensemble share one compiled program."""
 
     prior_scale: Float[Array, ""]
-    """Standard deviation of first values."""
+    """Standard deviation of initial values."""
     prior_weight: Float[Array, ""]
-    """lambda, how many visits first values count for; at 0 a pair forgets them at its first visit."""
+    """lambda, the number of visits that initial values count for; at 0 the first visit replaces them."""
     mask: Float[Array, ""]
-    """1 for bootstrap masks: a member sees each transition twice or not at all; 0: all see all once."""
+    """1 for bootstrap masks, where a member sees each transition twice or never; at 0 all see all once."""
     per_step: Float[Array, ""]
-    """1 draws the member that acts at each step, 0 for each episode."""
+    """1 draws the acting member at each step, 0 for each episode."""
 
 
 PriorKind = Literal["none", "prior", "anchored"]
 FIRST_SCALE = 0.01
-"""First values without a prior: about what the deep critics' last layer, U(+-0.003) on 256 neurons, gives."""
+"""Scale of initial values without a prior, near that of deep critics' last layer, U(+-0.003) on 256 neurons."""
 
 
 def variant(prior: PriorKind, mask: bool = False, per_step: bool = False, scale: float = 1.0) -> Variant:
-    """The numbers of an option set. `scale` is the prior's; 1 is the standard deviation of RLSVI's first draws too.
+    """Returns the numbers of an option set. `scale` is the prior's; 1 is also that of RLSVI's first draws.
 
-    **Arguments:** `prior` is `none` (first weights alone), `prior` (a randomised prior function: larger first
-    values, which data replace) or `anchored` (the fit is pulled to it with the weight of one visit, as in Bayesian
-    regression).
+    **Arguments:** `prior` is `none` (small initial weights), `prior` (a randomised prior function: larger initial
+    values, which data replace) or `anchored` (a prior with the weight of one visit, as in Bayesian regression).
     """
     numbers = (FIRST_SCALE if prior == "none" else scale, prior == "anchored", mask, per_step)
     return Variant(*(jnp.asarray(number, jnp.float32) for number in numbers))
 
 
 class Counts(eqx.Module):
-    """What each member has seen: weighted visits by next state, and sums of rewards."""
+    """The data of each member: weighted visits by next state, and sums of rewards."""
 
     transitions: Float[Array, "members layers states 2 next"]
     rewards: Float[Array, "members layers states 2"]
@@ -102,17 +194,17 @@ class State(eqx.Module):
     """Critics, actors and data of one seed."""
 
     critics: Critic
-    """Stacked along members."""
+    """Critics, stacked along members."""
     logits: Float[Array, "members layers states"]
     """Actors: the log odds of action 1."""
     moments: optax.OptState
     counts: Counts
     visits: Float[Array, "layers states"]
-    """Of all transitions, whatever the masks: where actors are updated."""
+    """Visits of all transitions, whatever the masks; they weight the states of actor updates."""
 
 
 def begin(ensemble: Ensemble, shape: tuple[int, int, int], options: Variant, key: PRNGKeyArray) -> State:
-    """Line 1 of `alg-ensemble-algorithm`. `shape` is layers, states, next states."""
+    """Returns the state of line 1 of `alg-ensemble-algorithm`. `shape` is layers, states, next states."""
     layers, states, following = shape
     n = ensemble.members
     features = ensemble.features if ensemble.kind == "functional" else 0
@@ -127,7 +219,7 @@ def begin(ensemble: Ensemble, shape: tuple[int, int, int], options: Variant, key
 
 
 def policies_of(ensemble: Ensemble, state: State) -> Float[Array, "members layers states"]:
-    """pi_i: the probability of action 1, of an actor or of the greedy policy."""
+    """Returns pi_i, the probability of action 1 by an actor or by the greedy policy."""
     if ensemble.acts:
         return jax.nn.sigmoid(state.logits)
     q = jax.vmap(lambda critic, policy: critic(policy))(state.critics, state.logits)
@@ -135,12 +227,12 @@ def policies_of(ensemble: Ensemble, state: State) -> Float[Array, "members layer
 
 
 def optimiser(ensemble: Ensemble) -> optax.GradientTransformation:
-    """Of the actors."""
+    """Returns the optimiser of the actors."""
     return optax.adam(ensemble.actor_rate, eps=1e-12)  # gradients of rarely visited states are tiny
 
 
 def trained_on(ensemble: Ensemble, state: State) -> Float[Array, "members policies layers states"]:
-    """The policies that each critic evaluates; a standard critic has one place for its only values."""
+    """Returns the policies that each critic evaluates; a standard critic has one, for its only values."""
     pi = jax.nn.sigmoid(state.logits)
     if ensemble.kind == "functional" and ensemble.evaluated == "all":
         found = jnp.broadcast_to(pi[None], (len(pi), *pi.shape))
@@ -152,7 +244,7 @@ def trained_on(ensemble: Ensemble, state: State) -> Float[Array, "members polici
 
 
 def _near(ensemble: Ensemble, state: State) -> Float[Array, "members neighbours layers states"]:
-    """New ones after each episode, the same offsets for every member."""
+    """Draws neighbours anew after each episode, with the same offsets for every member."""
     key = jax.random.fold_in(jax.random.key(1), state.visits.sum().astype(jnp.int32))
     offsets = jax.random.normal(key, (ensemble.neighbours, *state.visits.shape)) * (state.visits > 0)[None]
     return jax.nn.sigmoid(state.logits[:, None] + ensemble.nearness * offsets[None])
@@ -163,9 +255,72 @@ def next_values(
     q: Float[Array, "members policies layers states 2"],
     policies: Float[Array, "members policies layers states"],
 ) -> Float[Array, "members policies layers states"]:
-    """V(s') inside the targets, which is all that tells the kinds apart."""
+    """Returns V(s') of the targets, the only difference between the kinds."""
     if kind == "shared":
         return jnp.broadcast_to(q.mean(axis=0, keepdims=True), q.shape).max(axis=-1)
     if kind == "independent":
         return q.max(axis=-1)
     return q[..., 0] + policies * (q[..., 1] - q[..., 0])
+
+
+# The compared ensembles by name; everything unnamed is a default of `Ensemble`
+
+ENSEMBLES: dict[str, Ensemble] = {
+    "shared": Ensemble("shared"),
+    "independent": Ensemble("independent"),
+    "actors": Ensemble("actors"),
+    "functional": Ensemble("functional"),
+    "functional-own": Ensemble("functional", evaluated="own"),
+    "functional-first": Ensemble("functional", evaluated="own", second_term=False),
+}
+"""`functional` trains every critic on all actors (`alg-nn`), `functional-own` only on its own, as line 4 of
+`alg-ensemble-algorithm` is printed. `functional-first` also omits the second term of its actors' gradient."""
+REMEDIES: dict[str, Ensemble] = {
+    "functional-all-first": Ensemble("functional", second_term=False),
+    "functional-near": Ensemble("functional", evaluated="own", neighbours=16, ridge=0.01),
+}
+"""Remedies for functional critics that fall behind: all actors without the second term, and, with the second term,
+the own actor and policies near it, which are never run."""
+PRIORS: tuple[PriorKind, ...] = ("none", "prior", "anchored")
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A named ensemble with its options."""
+
+    kind: str
+    """One of `ENSEMBLES` or `REMEDIES`."""
+    prior: PriorKind
+    mask: bool = False
+    per_step: bool = False
+
+    @property
+    def name(self) -> str:
+        """A name such as `functional+prior+masks, per step`; without a prior the kind alone."""
+        parts = [self.kind, *([self.prior] if self.prior != "none" else []), *(["masks"] if self.mask else [])]
+        return "+".join(parts) + (", per step" if self.per_step else "")
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The ensemble, which is compiled once."""
+        return (ENSEMBLES | REMEDIES)[self.kind]
+
+    def options(self, scale: float = 1.0) -> Variant:
+        """Returns its numbers."""
+        return variant(self.prior, self.mask, self.per_step, scale)
+
+
+def main_methods() -> list[Method]:
+    """Returns every kind with every prior, with one member per episode and without masks."""
+    return [Method(kind, prior) for kind in ENSEMBLES for prior in PRIORS]
+
+
+def brief_methods(prior: PriorKind) -> list[Method]:
+    """Returns every kind without a prior, with this one, and with this one and a new member at each step."""
+    options = (("none", False), (prior, False), (prior, True))
+    return [Method(kind, each, per_step=per_step) for kind in ENSEMBLES for each, per_step in options]
+
+
+def masked_methods(*priors: PriorKind) -> list[Method]:
+    """Returns every kind with these priors and bootstrap masks."""
+    return [Method(kind, prior, mask=True) for kind in ENSEMBLES for prior in priors]

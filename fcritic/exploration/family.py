@@ -1,8 +1,9 @@
-"""Families of policies with one or two parameters, and what is believed of their returns: `fig:psrl`.
+"""Families of policies with one or two parameters, and beliefs about their returns: `fig:psrl`.
 
 J(pi_p) for p in [0, 1], the probability of going right in every state, is a curve for each MDP, one of the green
-ones. The posterior over MDPs is a distribution over curves, and so is an ensemble. With two parameters, the
-probabilities of going right in the left and in the right half of the river, curves are surfaces.
+ones. The posterior over MDPs is a distribution over curves, and so is an ensemble; `measures` compares the two.
+With two parameters, the probabilities of going right in the left and in the right half of the river, curves are
+surfaces.
 """
 
 import dataclasses
@@ -13,35 +14,32 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
-from fcritic.exploration.critics import Critic
-from fcritic.exploration.ensembles import Counts, Ensemble, begin
-from fcritic.exploration.episodes import play
+from fcritic.envs.exact import Task
+from fcritic.exploration.ensembles import Counts, Critic, Ensemble, Method, begin
+from fcritic.exploration.known import Data, Prior, discounted_returns, play, sample_models
 from fcritic.exploration.learning import Rules, fit
-from fcritic.exploration.methods import Method
-from fcritic.exploration.planning import discounted_returns
-from fcritic.exploration.posterior import Data, Prior, sample_models
-from fcritic.exploration.tasks import Task
 
 GRID = np.linspace(0, 1, 21)
 """Values of p at which curves are compared."""
 LINE = GRID[:, None]
-"""Policies with one parameter."""
+"""Parameters of policies with one parameter."""
 SIDE = np.linspace(0, 1, 9)
 PLANE = np.stack(np.meshgrid(SIDE, SIDE, indexing="ij"), axis=-1).reshape(-1, 2)
-"""Policies with two."""
+"""Parameters of policies with two."""
 GAMMA = 0.9
 SWEEPS = 150
-"""Of evaluation, after which gamma^t is about 1e-7: critics are shown where they come to rest."""
+"""Sweeps of evaluation. After them gamma^t is about 1e-7, so that critics have converged."""
 DRAWS = 1000
-"""MDPs from the posterior."""
+"""Number of MDPs drawn from the posterior."""
 
-Curves = Float[np.ndarray, "draws grid"]
+Curves = Float[np.ndarray, "_ grid"]
+"""Returns over the family, one row per draw or member."""
 Points = Float[np.ndarray, "grid parameters"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Episodes of the uniformly random policy, in the order of time: the data so far."""
+    """The data so far: steps of the uniformly random policy in order of time."""
 
     layers: np.ndarray
     states: np.ndarray
@@ -50,7 +48,7 @@ class Record:
     rewards: np.ndarray
 
     def counts(self, task: Task, members: int, mask: bool, random: np.random.Generator) -> Counts:
-        """What each member counts; with masks each transition twice or not at all."""
+        """Returns the counts of each member; with masks each transition counts twice or never."""
         weight = 2.0 * random.integers(0, 2, (members, len(self.states))) if mask else None
         weight = np.ones((members, len(self.states))) if weight is None else weight
         transitions = np.zeros((members, *task.P.shape))
@@ -62,7 +60,7 @@ class Record:
 
 
 def collect(task: Task, episodes: int, random: np.random.Generator) -> tuple[Data, Record]:
-    """Data of the random policy, as counts and as a list."""
+    """Plays the random policy and returns its data as counts and as a record."""
     data = Data(task, 1)
     seen = [play(task, np.full((1, task.horizon, task.states), 0.5), random) for _ in range(episodes)]
     for each in seen:
@@ -76,14 +74,14 @@ def collect(task: Task, episodes: int, random: np.random.Generator) -> tuple[Dat
 
 
 def policies_at(task: Task, points: Points) -> Float[np.ndarray, "grid states"]:
-    """pi_p(right | s) = p_k, where k is the part of the river that s lies in."""
+    """Returns pi_p(right | s) = p_k for the part k of the river that contains s."""
     return points[:, np.arange(task.states) * points.shape[1] // task.states]
 
 
 def posterior_curves(
     task: Task, data: Data, prior: Prior, draws: int, random: np.random.Generator, points: Points = LINE
 ) -> Curves:
-    """J(pi_p) in MDPs from the posterior, each evaluated exactly."""
+    """Returns J(pi_p) in MDPs from the posterior, each evaluated exactly."""
     many = Data(task, draws)
     many.transitions += data.transitions
     many.reward_sum += data.reward_sum
@@ -93,12 +91,12 @@ def posterior_curves(
 
 
 def true_curve(task: Task, points: Points = LINE) -> Float[np.ndarray, " grid"]:
-    """J(pi_p) in the task itself."""
+    """Returns J(pi_p) in the task itself."""
     return discounted_returns(task.P, task.reward, policies_at(task, points), GAMMA)[0]
 
 
 def prior_spread(task: Task, prior: Prior, random: np.random.Generator) -> float:
-    """The standard deviation of J under the prior, averaged over the family: the scale of prior functions."""
+    """Returns J's standard deviation under the prior, averaged over the family: the scale of prior functions."""
     return float(posterior_curves(task, Data(task, 1), prior, DRAWS, random).std(axis=0).mean())
 
 
@@ -112,12 +110,12 @@ def ensemble_curves(
     refit: bool = False,
     points: Points = LINE,
 ) -> Curves:
-    """What each member says of every policy in the grid.
+    """Returns each member's estimate of the return of every policy in the grid.
 
-    A functional critic is trained at as many random policies as it has members and asked for the others. A standard
-    critic has values of one policy, its own greedy one; all it says of another is one step of it,
-    sum_a pi_p(a|s) Q(s, a). With `refit` it is instead trained anew on every policy in the grid, from the same
-    data, masks and prior.
+    A functional critic is trained at as many random policies as the ensemble has members and generalises to the
+    others. A standard critic has the values of one policy, its own greedy one; its estimate for another takes one
+    step of it, sum_a pi_p(a|s) Q(s, a). With `refit` it is instead trained anew on every policy in the grid, from
+    the same data, masks and prior.
     """
     random = np.random.default_rng([seed, 1])
     ensemble = dataclasses.replace(method.ensemble, members=members)
@@ -164,3 +162,47 @@ def _beliefs(
         ).T
     learned = after_training(trained)
     return jax.vmap(lambda critic: jax.vmap(lambda policy: says(critic, policy))(grid))(learned)
+
+
+# Distances between the curves of an ensemble and those of the posterior
+
+LEVELS = (np.arange(1000) + 0.5) / 1000
+
+
+def measures(believed: Curves, exact: Curves, grid: Float[np.ndarray, " grid"]) -> dict[str, float]:
+    """Returns all measures; `mean_error`, `std_error` and `wasserstein` are in units of the exact spread.
+
+    `mean_error`, `std_error`: root mean square over policies. `std_ratio`: spread over the posterior's, ideally 1.
+    `wasserstein`: distance of the distributions of J(pi_p), averaged over policies. `correlation_error`: root mean
+    square difference of correlations between policies. `argmax_distance`: distance between the distributions of the
+    best policy, in units of p.
+    """
+    unit = np.sqrt(np.mean(exact.var(axis=0)))
+    mean_gap = believed.mean(axis=0) - exact.mean(axis=0)
+    std_gap = believed.std(axis=0) - exact.std(axis=0)
+    best = (grid[each.argmax(axis=1)] for each in (believed, exact))
+    return {
+        "mean_error": float(np.sqrt(np.mean(mean_gap**2)) / unit),
+        "std_error": float(np.sqrt(np.mean(std_gap**2)) / unit),
+        "std_ratio": float(believed.std(axis=0).mean() / exact.std(axis=0).mean()),
+        "wasserstein": float(np.mean(wasserstein(believed, exact)) / unit),
+        "correlation_error": float(np.sqrt(np.mean((correlations(believed) - correlations(exact)) ** 2))),
+        "argmax_distance": float(wasserstein(*(each[:, None] for each in best))[0]),
+    }
+
+
+def wasserstein(first: Curves, second: Curves) -> Float[np.ndarray, " grid"]:
+    """Returns W_1 of two samples at each policy, the mean gap between their quantiles."""
+    quantiles = (np.quantile(each, LEVELS, axis=0, method="inverted_cdf") for each in (first, second))
+    return np.mean(np.abs(np.subtract(*quantiles)), axis=0)
+
+
+def correlations(curves: Curves) -> Float[np.ndarray, "grid grid"]:
+    """Returns correlations between policies over draws, zero where all draws are equal."""
+    centred = curves - curves.mean(axis=0)
+    length = np.sqrt((centred**2).sum(axis=0))
+    flat = length < 1e-9 * max(1.0, float(np.abs(curves).max()))
+    product = (
+        centred.T @ centred / np.where(np.outer(flat, flat) | flat | flat[:, None], 1, np.outer(length, length))
+    )
+    return np.where(flat | flat[:, None], 0.0, product)

@@ -1,8 +1,8 @@
-"""How well functional critics know the slopes that their actors climb, beside the exact gradient.
+"""Slopes of functional critics, which their actors climb, compared with the exact gradient.
 
-A member believes in a world of its own: its data, and where there are none its present values of the pairs. There
-V^pi is known for every pi, and with it the exact gradient of sum_s rho(s) V^pi(s). Its first term is what a
-standard critic gives as well; its second one is what a critic must know of policies that it was not trained on.
+A member's data define a model; pairs without data keep the critic's present values. In this model V^pi is known
+for every pi, and with it the exact gradient of sum_s rho(s) V^pi(s). A standard critic also gives its first term.
+The second term requires values of policies on which the critic was not trained.
 """
 
 import functools
@@ -12,24 +12,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from fcritic.exploration.critics import Critic
-from fcritic.exploration.ensembles import Counts, Ensemble, State, Variant
-from fcritic.exploration.learning import Rules, slope, sweep
-from fcritic.exploration.running import run
-from fcritic.exploration.tasks import Task
+from fcritic.envs.exact import Task
+from fcritic.exploration.ensembles import Counts, Critic, Ensemble, State, Variant
+from fcritic.exploration.learning import Rules, run, slope, sweep
 
 Table = Float[Array, "layers states"]
 
 
 class Slopes(eqx.Module):
-    """Of one member at its actor, by the logit of each state."""
+    """Gradients of one member at its actor, in the logit of each state."""
 
     first: Table
-    """The first term, which critic and world have in common up to the critic's error at its own policy."""
+    """The first term, in which critic and model agree up to the critic's error at its own policy."""
     second: Table
-    """The second term as the critic gives it."""
+    """The critic's second term."""
     exact: Table
-    """The second term in the member's world."""
+    """The exact second term in the member's model."""
 
 
 def slopes_of(
@@ -41,7 +39,7 @@ def slopes_of(
     logits: Table,
     counts: Counts,
 ) -> Slopes:
-    """For one member; `counts` are its own, `share` is how often each state was visited."""
+    """Returns the slopes of one member; `counts` are its own, `share` is the share of visits to each state."""
     own = jax.tree.map(lambda each: each[None], counts)
     policy = jax.nn.sigmoid(logits)
     start, prior = critic(policy)[None, None], critic.prior(policy)[None, None]
@@ -63,11 +61,11 @@ def slopes_of(
 def knowledge(
     task: Task, ensemble: Ensemble, options: Variant, episodes: int, seeds: int
 ) -> dict[str, Float[Array, " seeds members"]]:
-    """What members know of their slopes after some episodes: figures for each seed and member.
+    """Trains for some episodes and returns the accuracy of slopes for each seed and member.
 
-    `cosine` is that of the second term with the exact one; `length` its length in lengths of the exact one, and
-    `weight` in lengths of the first term. `agreement` is the share of visited states in which the gradient that the
-    actor follows has the sign of the exact one, and `first_agreement` the same for the first term alone.
+    `cosine` is that of the second term with the exact one; `length` its length relative to the exact one, `weight`
+    its length relative to the first term. `agreement` is the share of visited states in which the actor's gradient
+    has the sign of the exact one, and `first_agreement` the same for the first term alone.
     """
     rules = Rules(task.shifts, task.gamma, task.ends)
     _, states = run(task, ensemble, options, episodes, seeds)

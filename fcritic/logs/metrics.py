@@ -6,22 +6,17 @@ methods, so a new one needs nothing from here but the names.
 
 from collections.abc import Iterator
 import contextlib
-import functools
 import json
 import math
 import os
 from pathlib import Path
-import socket
-import struct
-import sys
-import time
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fcritic.disk import Place, whole_lines, write_all
 from fcritic.errors import UsageError, cannot_write
-from fcritic.runs.layout import METRICS_LIMIT
+from fcritic.runs import METRICS_LIMIT
 
 ROW_KEYS = ("seed", "env_steps", "kind")
 """What every row has, in the order in which it is written."""
@@ -126,88 +121,6 @@ class JSONLog:
     def close(self) -> None:
         """Close the file; safe to call twice."""
         self._file.close()
-
-
-class TensorBoardLog:
-    """TensorBoard event files with one sub-run per seed (``seed-3/``) and tags ``kind/name``.
-
-    Lists become ``kind/name/0``, ``kind/name/1``; text is left to the JSON log. With ``resume_step``,
-    the step of the checkpoint, TensorBoard hides what an earlier process wrote after it.
-    """
-
-    def __init__(self, directory: str | os.PathLike | Place, resume_step: int | None = None):
-        self._place = Place.of(directory)
-        self._purge_step = None if resume_step is None else resume_step + 1  # purging includes its step
-        self._files: dict[int, IO[bytes]] = {}
-
-    def write(self, rows: list[dict]) -> None:
-        """Add one point per number; they are with the operating system when this returns."""
-        messages, scalar, _ = _tensorboard()
-        events: dict[int, bytes] = {}
-        for row in rows:
-            seed, step = int(row["seed"]), int(row["env_steps"])
-            for name, value in numbers(row):
-                summary = scalar(f"{row['kind']}/{name}", value)
-                event = messages.Event(wall_time=time.time(), step=step, summary=summary)
-                events[seed] = events.get(seed, b"") + _record(event)
-        try:
-            for seed, data in events.items():
-                write_all(self._file(seed), data)
-        except OSError as error:
-            raise cannot_write("TensorBoard events", self._place.path, error) from error
-
-    def close(self) -> None:
-        """Close the event files; safe to call twice. What could not be written was reported by `write`."""
-        for file in self._files.values():
-            with contextlib.suppress(OSError):
-                file.close()
-        self._files.clear()
-
-    def _file(self, seed: int) -> IO[bytes]:
-        """The file of a seed, a new one for each process."""
-        if seed not in self._files:
-            folder = self._place / f"seed-{seed}"
-            folder.make()
-            # Names count nanoseconds: a resume within a second would go on in the earlier file.
-            name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{time.time_ns()}"
-            self._files[seed] = (folder / name).appending()
-            if self._purge_step is not None:
-                messages, _, _ = _tensorboard()
-                restart = messages.SessionLog(status=messages.SessionLog.START)
-                event = messages.Event(wall_time=time.time(), step=self._purge_step, session_log=restart)
-                write_all(self._files[seed], _record(event))
-        return self._files[seed]
-
-
-def _record(event: Any) -> bytes:
-    """An event as TensorBoard's files hold it: length and content, each followed by its checksum."""
-    checksum = _tensorboard()[2]
-    data = event.SerializeToString()
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", checksum(length)) + data + struct.pack("<I", checksum(data))
-
-
-@functools.cache
-def _tensorboard() -> tuple[Any, Any, Any]:
-    """tensorboardX's messages, its scalars and its checksum; all that uses it asks here."""
-    with _without_torch():
-        from tensorboardX.proto import event_pb2
-        from tensorboardX.record_writer import masked_crc32c
-        from tensorboardX.summary import scalar
-    return event_pb2, scalar, masked_crc32c
-
-
-@contextlib.contextmanager
-def _without_torch() -> Iterator[None]:
-    """PyTorch as if it were not installed, for all threads: tensorboardX would import it, which takes seconds."""
-    hidden = "torch" not in sys.modules  # one that is there already costs nothing
-    if hidden:
-        sys.modules["torch"] = None  # Python's word for a module that must not be imported
-    try:
-        yield
-    finally:
-        if hidden:
-            sys.modules.pop("torch", None)
 
 
 def read_rows(path: str | os.PathLike | Place) -> list[dict]:

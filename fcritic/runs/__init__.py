@@ -1,1 +1,11 @@
-"""A run on disk: its directory, checkpoints, replay and journal."""
+"""A run on disk: its directory, checkpoints, replay and journal. Knows arrays and JSON, but no agents.
+
+Here are the names of the files, for those who write them and for those who only look.
+"""
+
+CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
+METRICS, JOURNAL = "metrics.jsonl", "journal.jsonl"
+METRICS_LIMIT = 2**30
+"""Bytes of metrics that are read as a whole; a run of ten million episodes has fewer."""
+
+CHECKPOINTS, REPLAY, TENSORBOARD = "checkpoints", "replay", "tensorboard"

@@ -2,7 +2,8 @@
 
 A checkpoint is a folder with one safetensors file per group of arrays (agent, rollout, environments, best) and a
 ``manifest.json`` with sizes and hashes. It is written under a temporary name, forced to disk and renamed, so a
-folder with the final name is always whole. Nothing here unpickles anything.
+folder with the final name is always whole. Nothing here unpickles anything. Further down: which of a run's
+checkpoints is the newest, which may go, and what killed processes have left.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,18 +13,19 @@ import hashlib
 import json
 import os
 import re
-from typing import Any
+from typing import IO, Any
+import warnings
 
 import numpy as np
 
-from fcritic.disk import NotPlain, Place, hash_of
+from fcritic.disk import NotPlain, Place, hash_of, require_memory
 from fcritic.errors import CheckpointError, UsageError, cannot_write
-from fcritic.runs import tensors
-from fcritic.runs.tensors import Arrays
-from fcritic.runs.trees import size_of, verify_match
+from fcritic.runs import arrays
+from fcritic.runs.arrays import Arrays
 
 FORMAT = 2
 MANIFEST = "manifest.json"
+_LEFTOVER = re.compile(r"(?P<directory>.+)\.tmp-[0-9]+(?P<replaced>-replaced)?")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 STEP_NAME = re.compile(r"step-[0-9]{12}")
 """The name of a checkpoint among others of a run: its frame."""
@@ -47,7 +49,7 @@ def save(directory: str | os.PathLike | Place, groups: Mapping[str, Arrays], fac
     directory = Place.of(directory)
     _check_names(groups)
     # All that can fail without the disk fails here, before it is touched.
-    files = {f"{group}.safetensors": tensors.encode(arrays) for group, arrays in groups.items()}
+    files = {f"{group}.safetensors": arrays.encode(content) for group, content in groups.items()}
     manifest = _manifest(files, json.loads(json.dumps(facts)))
     temporary = directory.parent / f"{directory.name}.tmp-{os.getpid()}"
     try:
@@ -66,10 +68,10 @@ def save(directory: str | os.PathLike | Place, groups: Mapping[str, Arrays], fac
 
 
 def _check_names(groups: Mapping[str, Arrays]) -> None:
-    for group, arrays in groups.items():
+    for group, content in groups.items():
         if not _GROUP.fullmatch(group):
             raise ValueError(f"{group!r} cannot name a group: use letters, digits, - and _")
-        if "__metadata__" in arrays:
+        if "__metadata__" in content:
             raise ValueError("an array cannot be named __metadata__: safetensors keeps that name")
 
 
@@ -93,7 +95,7 @@ def _move_into_place(temporary: Place, directory: Place) -> None:
         is_ours = directory.is_folder() and (STEP_NAME.fullmatch(directory.name) or (directory / MANIFEST).status())
         if not is_ours:
             raise FileExistsError(errno.EEXIST, "something that is not a checkpoint has that name")
-        directory.rename(replaced.name)  # a kill right after this is undone by ``retention.sweep``
+        directory.rename(replaced.name)  # a kill right after this is undone by `sweep`
     try:
         temporary.rename(directory.name)
     except OSError:
@@ -115,36 +117,42 @@ def load(
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict]:
     """The groups of arrays (all of them, or those named) and the facts of a checkpoint.
 
-    ``like`` holds, by group, the tree that the arrays are meant to fill. Manifest, sizes, hashes, names, types and
-    shapes are verified before memory for an array is asked for; any fault is a ``CheckpointError``.
-    """
-    directory = Place.of(directory)
-    wanted = None if groups is None else list(groups)
-    most = {} if like is None else {group: _most(like.get(group)) for group in wanted or ()}
-    manifest = verify(directory, wanted, most)
-    names = manifest["groups"] if wanted is None else wanted
-    return {group: _read_group(directory, group, (like or {}).get(group)) for group in names}, manifest["facts"]
-
-
-def _most(like: Any) -> int:
-    """Bytes that a file with the arrays of a tree may have."""
-    return UNKNOWN_LIMIT if like is None else size_of(like) + tensors.HEADER_LIMIT
-
-
-def verify(
-    directory: str | os.PathLike | Place, groups: Iterable[str] | None = None, most: Mapping[str, int] | None = None
-) -> dict:
-    """The manifest of a checkpoint, once all of it (or the groups named) proves to be what was saved.
-
-    `most` holds the bytes that a group's file may have, so that a larger one is not even read.
+    ``like`` holds, by group, the tree that the arrays are meant to fill: a file with more bytes than these take is
+    not read, and names, types and shapes are verified. A file is read once; any fault is a ``CheckpointError``.
     """
     directory = Place.of(directory)
     try:
         manifest = _read_manifest(directory)
+        found = {}
         for group in manifest["groups"] if groups is None else groups:
-            if group not in manifest["groups"]:
-                raise CheckpointError(f"{directory} has no group {group}; it is of another kind of run")
-            _verify_file(directory, f"{group}.safetensors", manifest["groups"][group], (most or {}).get(group))
+            with _open_group(directory, manifest, group, None if like is None else _most(like.get(group))) as file:
+                require_memory(2 * manifest["groups"][group]["bytes"], "it")
+                data = file.readall()
+            if hashlib.sha256(data).hexdigest() != manifest["groups"][group]["sha256"]:
+                raise damaged(directory, f"{group}.safetensors does not match its hash")
+            found[group] = arrays.decode(data)
+            if like is not None and group in like:
+                arrays.verify_match(like[group], found[group])
+    except CheckpointError:  # says itself what is wrong
+        raise
+    except (OSError, ValueError, UsageError) as error:
+        raise damaged(directory, error) from error
+    return found, manifest["facts"]
+
+
+def _most(like: Any) -> int:
+    return UNKNOWN_LIMIT if like is None else arrays.largest(like)
+
+
+def verify(directory: str | os.PathLike | Place, groups: Iterable[str] | None = None) -> dict:
+    """Returns the manifest of a checkpoint, once all of it (or the groups named) proves to be what was saved."""
+    directory = Place.of(directory)
+    try:
+        manifest = _read_manifest(directory)
+        for group in manifest["groups"] if groups is None else groups:
+            with _open_group(directory, manifest, group) as file:
+                if hash_of(file).hexdigest() != manifest["groups"][group]["sha256"]:
+                    raise damaged(directory, f"{group}.safetensors does not match its hash")
     except OSError as error:
         raise damaged(directory, error) from error
     return manifest
@@ -176,24 +184,105 @@ def _read_manifest(directory: Place) -> dict:
     return manifest
 
 
-def _verify_file(directory: Place, name: str, entry: dict, most: int | None) -> None:
-    with (directory / name).reading(most) as file:
-        status = os.fstat(file.fileno())
-        size = status.st_size
-        if size != entry["bytes"]:
-            raise damaged(directory, f"{name} has {size} bytes, not {entry['bytes']}")
-        if size > LARGE and 512 * status.st_blocks < size // 64:
-            raise damaged(directory, f"{name} has {size} bytes, nearly all of them holes")
-        if hash_of(file).hexdigest() != entry["sha256"]:
-            raise damaged(directory, f"{name} does not match its hash")
+def _open_group(directory: Place, manifest: dict, group: str, most: int | None = None) -> IO[bytes]:
+    """The file of a group, open to read, if its size is the one that was saved."""
+    if group not in manifest["groups"]:
+        raise CheckpointError(f"{directory} has no group {group}; it is of another kind of run")
+    file = (directory / f"{group}.safetensors").reading(most)
+    status, size = os.fstat(file.fileno()), manifest["groups"][group]["bytes"]
+    if status.st_size == size and (size <= LARGE or 512 * status.st_blocks >= size // 64):
+        return file
+    file.close()
+    if status.st_size != size:
+        raise damaged(directory, f"{group}.safetensors has {status.st_size} bytes, not {size}")
+    raise damaged(directory, f"{group}.safetensors has {size} bytes, nearly all of them holes")
 
 
-def _read_group(directory: Place, group: str, like: Any) -> dict[str, np.ndarray]:
-    check = None if like is None else lambda description: verify_match(like, description)
-    try:
-        with (directory / f"{group}.safetensors").reading() as file:
-            return tensors.decode(file, check)
-    except CheckpointError:  # of another configuration: it says so itself
-        raise
-    except (OSError, ValueError, UsageError) as error:
-        raise damaged(directory, f"{group}.safetensors: {error}") from error
+# Folders of them
+
+
+def latest(folder: str | os.PathLike | Place) -> Place | None:
+    """The newest whole checkpoint ``step-<12 digits>`` in a folder; None where there is no checkpoint at all.
+
+    One line warns of damaged ones that were passed over. If none is whole, that is an error.
+    """
+    faults: list[CheckpointError] = []
+    for place in newest_first(folder):
+        try:
+            verify(place)
+        except CheckpointError as error:
+            faults.append(error)
+            continue
+        if faults:
+            warnings.warn(f"skipped: {in_words(faults)}", stacklevel=2)
+        return place
+    if faults:
+        raise none_usable(folder, faults)
+    return None
+
+
+def none_usable(folder: str | os.PathLike | Place, faults: Iterable[CheckpointError]) -> CheckpointError:
+    """The error for a folder in which no checkpoint is whole."""
+    return CheckpointError(f"no checkpoint in {folder} can be used; the newest: {in_words(faults)}")
+
+
+def in_words(faults: Iterable[CheckpointError]) -> str:
+    """The fault of the newest checkpoint, and how many older ones cannot be used either."""
+    first, *others = faults
+    return f"{first} ({len(others):,} older ones cannot be used either)" if others else str(first)
+
+
+def prune(folder: str | os.PathLike | Place, keep: int) -> list[dict]:
+    """Remove what is older than the ``keep`` newest whole checkpoints; returns the manifests of these.
+
+    Each of them is read back and verified first, so a damaged one never costs an older good one.
+    """
+    if keep < 1:
+        raise ValueError(f"keep is {keep}; at least one checkpoint must stay")
+    kept: list[dict] = []
+    for place in newest_first(folder):
+        if len(kept) < keep:
+            with contextlib.suppress(CheckpointError):
+                kept.append(verify(place))
+        else:
+            doomed = place.parent / f"{place.name}.tmp-{os.getpid()}"
+            try:
+                doomed.remove()
+                place.rename(doomed.name)  # so that a kill leaves no half-empty checkpoint
+            except OSError as error:
+                raise cannot_write("checkpoints", place.parent.path, error) from error
+            with contextlib.suppress(OSError):
+                doomed.remove()
+    return kept
+
+
+def set_aside(places: Iterable[Place]) -> None:
+    """Rename checkpoints that cannot be used, so that they are no longer counted among those to keep."""
+    for place in places:
+        aside = place.parent / f"damaged-{place.name}"
+        try:
+            aside.remove()
+            place.rename(aside.name)
+        except OSError as error:
+            raise cannot_write("checkpoints", place.parent.path, error) from error
+
+
+def sweep(folder: str | os.PathLike | Place) -> None:
+    """Clear what killed processes left behind. Only for the one process that may write there."""
+    folder = Place.of(folder)
+    for entry in folder.entries().values():
+        name = _LEFTOVER.fullmatch(entry.name)
+        if name is None or not entry.is_dir(follow_symlinks=False):
+            continue
+        leftover = folder / entry.name
+        if name["replaced"] and (folder / name["directory"]).status() is None:
+            leftover.rename(name["directory"])  # killed between the two renames of a replacement
+        else:
+            with contextlib.suppress(OSError):
+                leftover.remove()
+
+
+def newest_first(folder: str | os.PathLike | Place) -> list[Place]:
+    """All checkpoints of a folder, whole or not; none of a missing folder."""
+    folder = Place.of(folder)
+    return [folder / name for name in reversed(folder.entries()) if STEP_NAME.fullmatch(name)]

@@ -18,7 +18,7 @@ import weakref
 
 from fcritic.disk import JSON_LIMIT, NotPlain, Place, write_all
 from fcritic.errors import UsageError, cannot_write, did_you_mean, one_line
-from fcritic.runs.layout import (
+from fcritic.runs import (
     CHECKPOINTS,
     COMMANDS,
     CONFIG,
@@ -29,7 +29,7 @@ from fcritic.runs.layout import (
     TENSORBOARD,
     VERSIONS,
 )
-from fcritic.runs.retention import latest, newest_first, sweep
+from fcritic.runs.checkpoint import latest, newest_first, sweep
 from fcritic.runs.versions import versions
 
 # A directory with only these is one whose very first moments were interrupted: it may be taken over.

@@ -3,25 +3,26 @@
 import hashlib
 from pathlib import Path
 
-from fcritic.api.trust import config_of
 from fcritic.disk import hash_of
-from fcritic.envs import task_spec
+from fcritic.errors import CheckpointError
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.replay_log import parse_pieces
-from fcritic.runs.snapshot import replay_log_of, replay_record
+from fcritic.runs.replay_log import Record, ReplayLog
 
 
 def fingerprint(path: str | Path) -> dict[str, str | int]:
-    """Hashes of the newest checkpoint's parts, of the replay and of the metrics, and the frame they belong to."""
+    """Returns hashes of the newest checkpoint's parts, of the replay and of the metrics, and their frame."""
     run = RunDirectory.open_existing(path)
-    config = config_of(run)
-    manifest = checkpoint.verify(run.require_checkpoint())
-    facts = manifest["facts"]
-    record = replay_record(facts, config.replay)
-    rows = replay_log_of(run, config, task_spec(config.task)).read(parse_pieces(record["pieces"]), record["oldest"])
+    newest = run.require_checkpoint()
+    manifest = checkpoint.verify(newest)
+    facts, capacity = manifest["facts"], run.config.get("replay")
+    row, position = facts.get("row"), facts.get("log_position")
+    counts = [*row, capacity, position] if isinstance(row, list) else [None]
+    if not all(type(count) is int and 0 <= count < 2**53 for count in counts):
+        raise CheckpointError(f"{newest} does not say how large its rows are; continue it with fcritic resume")
+    rows = ReplayLog(run.replay, row, capacity).rows(Record.of(facts, capacity))
     with run.metrics.reading() as file:
-        metrics = hash_of(file, facts["log_position"])
+        metrics = hash_of(file, position)
     return {
         "frame": facts["env_steps"],
         **{group: entry["sha256"] for group, entry in sorted(manifest["groups"].items())},

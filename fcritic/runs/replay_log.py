@@ -6,9 +6,10 @@ process appended to a file after its last checkpoint is cut off when the run con
 needs any more are removed after a save, never when a run continues: an older checkpoint may be needed next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 import errno
 import hashlib
+import math
 import os
 from pathlib import Path
 import re
@@ -34,12 +35,33 @@ class Piece(NamedTuple):
     sha256: str
 
 
+class Record(NamedTuple):
+    """Which steps a checkpoint's replay holds, and in which files they are."""
+
+    oldest: int
+    written: int
+    """One more than the number of the newest step."""
+    pieces: list[Piece]
+
+    @staticmethod
+    def of(facts: Mapping[str, Any], capacity: int) -> "Record":
+        """Returns the record in a checkpoint's facts; one that does not fit the replay is a `CheckpointError`."""
+        record = facts.get("replay")
+        if not isinstance(record, dict) or record.keys() != set(Record._fields):
+            raise CheckpointError("the checkpoint does not say where its replay is; take an earlier one")
+        oldest, written = record["oldest"], record["written"]
+        sound = type(oldest) is int and type(written) is int and 0 <= oldest <= written < 2**31
+        if not sound or written - oldest > capacity:
+            raise CheckpointError("the checkpoint's replay does not fit this run's --replay; take an earlier one")
+        return Record(oldest, written, parse_pieces(record["pieces"]))
+
+
 class ReplayLog:
     """The rows of one run; each step is one float32 array of a fixed shape (seeds, envs, width)."""
 
     def __init__(self, folder: str | os.PathLike | Place, shape: tuple[int, ...], capacity: int):
-        self._place, self.shape = Place.of(folder), shape
-        self._bytes_per_step = 4 * int(np.prod(shape))
+        self._place, self.shape, self.capacity = Place.of(folder), tuple(shape), capacity
+        self._bytes_per_step = 4 * math.prod(shape)
         self._steps_per_file = max(1, -(-capacity // FILES_PER_RING))
         self._pieces: list[Piece] = []
         self._hash: Any = None  # of the newest file, as far as it was written
@@ -122,6 +144,13 @@ class ReplayLog:
             raise cannot_write("the replay", self.folder, error) from error
 
     # Reading
+
+    def rows(self, record: Record) -> np.ndarray:
+        """Returns the rows (steps, seeds, envs, width) that a checkpoint needs, all of them."""
+        rows = self.read(record.pieces, record.oldest)
+        if record.oldest + len(rows) != record.written:
+            raise CheckpointError("the checkpoint's replay is not complete; take an earlier one")
+        return rows
 
     def read(self, pieces: Iterable[Piece], oldest: int) -> np.ndarray:
         """The rows (steps, seeds, envs, width) from step `oldest` on; a fault is a `CheckpointError`.

@@ -1,1 +1,1 @@
-"""The theory of functional critics on finite problems, where every quantity can be computed exactly."""
+"""The theory of functional critics on finite problems, where every quantity is computed exactly."""

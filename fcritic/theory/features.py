@@ -1,7 +1,7 @@
-"""Feature maps of a policy: `features(pi)` is phi[S, A, d], and Q^pi(s, a) = <phi^pi(s, a), xi*> where it is exact.
+"""Feature maps of a policy: `features(pi)` is phi[S, A, d]; exact ones have Q^pi(s, a) = <phi^pi(s, a), xi*>.
 
-Every map is written in JAX, so it can be differentiated and vmapped in the policy. It can also be an argument of a
-compiled program, which then serves all maps of a size.
+JAX can differentiate and vmap every map in the policy. A map can also be an argument of a compiled program, which
+then serves all maps of a size.
 """
 
 import abc
@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fcritic.theory.linear_algebra import inverse, solve
-from fcritic.theory.mdp import FiniteMDP
-from fcritic.theory.precision import float64
+from fcritic.theory.mdp import FiniteMDP, float64, inverse, solve
 
 
 class AbstractFeatures(abc.ABC):
@@ -27,7 +25,7 @@ class AbstractFeatures(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, pi: ArrayLike) -> Array:
-        """phi^pi[S, A, d]."""
+        """Returns phi^pi[S, A, d]."""
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["phi", "weights"], meta_fields=[])
@@ -40,12 +38,12 @@ class Fixed(AbstractFeatures):
 
     @float64
     def __call__(self, pi: ArrayLike) -> Array:
-        """phi[S, A, d], whatever the policy."""
+        """Returns phi[S, A, d] for any policy."""
         return jnp.asarray(self.phi)
 
 
 def tabular(mdp: FiniteMDP) -> Fixed:
-    """One indicator per pair, d = S A. They share nothing: a pair that was never seen has no value."""
+    """Returns one indicator per pair, d = S A. They do not generalise: a pair that was never seen has no value."""
     size = mdp.states * mdp.actions
     return Fixed(np.eye(size).reshape(mdp.states, mdp.actions, size))
 
@@ -55,8 +53,8 @@ def tabular(mdp: FiniteMDP) -> Fixed:
 class Successor(AbstractFeatures):
     """phi^pi = (1 - gamma) x (I - gamma M^pi)^-1, the discounted sum of x(s, a) along the policy, in a linear MDP.
 
-    With P(s'|s, a) = <x(s, a), m(s')> the sum needs no more than the d x d matrix M^pi. Q^pi is linear in phi^pi
-    with xi* = w / (1 - gamma) for all policies at once, and H^pi maps the span of phi^pi into itself.
+    With P(s'|s, a) = <x(s, a), m(s')> the sum only needs the d x d matrix M^pi. Q^pi is linear in phi^pi with one
+    xi* = w / (1 - gamma) for all policies, and H^pi maps the span of phi^pi into itself.
     """
 
     x: np.ndarray
@@ -67,7 +65,7 @@ class Successor(AbstractFeatures):
     """w[d], with r(s, a) = <x(s, a), w>."""
     gamma: float
     change: np.ndarray | None = None
-    """An invertible matrix[d, d], the same for all policies: phi B with weights B^-1 xi*. Identity where None."""
+    """An invertible B[d, d], the same for all policies: phi B with weights B^-1 xi*. Identity where None."""
 
     @property
     def weights(self) -> np.ndarray:
@@ -77,17 +75,17 @@ class Successor(AbstractFeatures):
 
     @float64
     def __call__(self, pi: ArrayLike) -> Array:
-        """phi^pi[S, A, d]."""
+        """Returns phi^pi[S, A, d]."""
         step = jnp.einsum("is,sa,saj->ij", self.m, jnp.asarray(pi), self.x)  # M^pi
         total = inverse(jnp.eye(len(self.w)) - self.gamma * step)
         phi = (1 - self.gamma) * jnp.einsum("sai,ij->saj", self.x, total)
         return phi if self.change is None else jnp.einsum("sai,ij->saj", phi, self.change)
 
     def whitened(self, mdp: FiniteMDP, pi: ArrayLike) -> "Successor":
-        """The same features, inside the unit ball, in coordinates where their covariance under `pi` is round.
+        """Returns these features in the unit ball, in coordinates where their covariance under `pi` is isotropic.
 
-        C(pi, mu) does not depend on coordinates. The number of gradient steps does: plain successor features are
-        nearly collinear.
+        C(pi, mu) does not depend on the coordinates, but the number of gradient steps does: plain successor
+        features are nearly collinear.
         """
         plain = dataclasses.replace(self, change=None)
         phi, pairs = plain(pi), mdp.pairs(mdp.stationary(pi), pi)
@@ -100,7 +98,7 @@ class Successor(AbstractFeatures):
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["base", "size", "noise"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Perturbed(AbstractFeatures):
-    """Features with an error: phi^pi + size * noise, the knob for E_approx."""
+    """Features with an error, phi^pi + size * noise, which sets E_approx."""
 
     base: AbstractFeatures
     size: float
@@ -109,12 +107,12 @@ class Perturbed(AbstractFeatures):
 
     @property
     def weights(self) -> np.ndarray | None:
-        """Those of the exact features; they give Q^pi up to `size` times |<noise, xi*>|."""
+        """Weights of the exact features, which give Q^pi up to `size` times |<noise, xi*>|."""
         return self.base.weights
 
     @float64
     def __call__(self, pi: ArrayLike) -> Array:
-        """phi^pi[S, A, d] with its error."""
+        """Returns phi^pi[S, A, d] with its error."""
         return self.base(pi) + self.size * jnp.asarray(self.noise)
 
 
@@ -129,12 +127,12 @@ class FirstOrder(AbstractFeatures):
 
     @property
     def weights(self) -> np.ndarray | None:
-        """Those of the exact features; the error grows with the square of pi - pi_0."""
+        """Weights of the exact features; the error grows with the square of pi - pi_0."""
         return self.base.weights
 
     @float64
     def __call__(self, pi: ArrayLike) -> Array:
-        """phi[S, A, d], affine in pi."""
+        """Returns phi[S, A, d], affine in pi."""
         anchor = jnp.asarray(self.anchor)
         value, slope = jax.jvp(lambda each: jnp.asarray(self.base(each)), (anchor,), (jnp.asarray(pi) - anchor,))
         return value + slope
@@ -146,15 +144,15 @@ class Tangent(AbstractFeatures):
     """The appendix's construction, phi^pi(s, a) = vec(x(s, a) (pi - pi_0)'): zero at the anchor itself."""
 
     x: np.ndarray
-    """x[S, A, d]; a constant belongs in it."""
+    """x[S, A, d], which should contain a constant."""
     anchor: np.ndarray
     """pi_0[S, A]."""
     constant: bool = False
-    """Whether x(s, a) itself comes first, so that the anchor has features too."""
+    """Whether x(s, a) itself comes first, so that the anchor's features are not zero."""
 
     @float64
     def __call__(self, pi: ArrayLike) -> Array:
-        """phi[S, A, d S A], with d more in front where `constant`."""
+        """Returns phi[S, A, d S A], preceded by d more where `constant`."""
         states, actions, _ = self.x.shape
         shift = (jnp.asarray(pi) - self.anchor).ravel()
         phi = jnp.einsum("sai,j->saij", self.x, shift).reshape(states, actions, -1)

@@ -1,6 +1,6 @@
 """Generators of finite problems: linear MDPs, classic counterexamples, Garnets, RiverSwim, pairs of policies.
 
-Every generator returns the same problem for the same seed.
+Generators are deterministic: the same seed gives the same problem.
 """
 
 import dataclasses
@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fcritic.envs.exact import river_model
 from fcritic.errors import UsageError
 from fcritic.theory.features import AbstractFeatures, Fixed, Perturbed, Successor
 from fcritic.theory.mdp import FiniteMDP
@@ -19,24 +20,23 @@ class Problem:
 
     mdp: FiniteMDP
     target: np.ndarray
-    """pi[S, A], the policy whose values are wanted."""
+    """pi[S, A], the policy that is evaluated."""
     behaviour: np.ndarray
-    """mu[S, A], the policy that the data are from."""
+    """mu[S, A], the policy that generates the data."""
     features: AbstractFeatures
     first: np.ndarray | None = None
-    """The classic first weights[d] of a counterexample; zero where None."""
+    """A counterexample's classic initial weights[d]; zero where None."""
 
 
 def linear_mdp(
     seed: int = 0, states: int = 20, actions: int = 4, dim: int = 6, gamma: float = 0.9, spread: float = 0.3
 ) -> tuple[FiniteMDP, Successor]:
-    """A low-rank MDP, P(s'|s, a) = <x(s, a), m(s')> and r = <x(s, a), w>, with its successor features.
+    """Returns a low-rank MDP, P(s'|s, a) = <x(s, a), m(s')> and r = <x(s, a), w>, and its successor features.
 
-    Rewards lie in [0, 1]. The linear functional assumption holds exactly, with one xi* for all policies; so does
-    completeness, for each policy.
+    Rewards lie in [0, 1]. The linear functional assumption holds exactly, with one xi* for all policies.
+    Completeness holds for each policy.
 
-    **Arguments:** `spread` is the parameter of the Dirichlet draws: the smaller, the more a pair has a factor of
-    its own.
+    **Arguments:** `spread` is the parameter of the Dirichlet draws. A small one gives most pairs a single factor.
     """
     rng = np.random.default_rng(seed)
     x = rng.dirichlet(np.full(dim, spread), (states, actions))
@@ -47,7 +47,7 @@ def linear_mdp(
 
 
 def perturb(mdp: FiniteMDP, features: AbstractFeatures, size: float, seed: int = 0) -> Perturbed:
-    """The features with an error near `size` in Q at the true weights, or in each entry where none are known."""
+    """Returns the features with an error near `size` in Q at the true weights, or in each entry without such."""
     shape = np.shape(features(uniform_policy(mdp)))
     noise = np.random.default_rng(seed).normal(size=shape)
     if features.weights is not None:
@@ -56,9 +56,9 @@ def perturb(mdp: FiniteMDP, features: AbstractFeatures, size: float, seed: int =
 
 
 def garnet(seed: int = 0, states: int = 30, actions: int = 3, branches: int = 4, gamma: float = 0.9) -> FiniteMDP:
-    """A random MDP: each pair leads to a few random states, and to every state with a little probability.
+    """Returns a random MDP in which each pair leads to a few random states and, rarely, to any state.
 
-    That little, 1e-3 in all, keeps every chain in one piece. Rewards are uniform in [0, 1].
+    The rare moves, with probability 1e-3 in all, make every chain irreducible. Rewards are uniform in [0, 1].
     """
     if not 1 <= branches <= states:
         raise UsageError(f"branches must be between 1 and the {states} states, not {branches}")
@@ -72,29 +72,19 @@ def garnet(seed: int = 0, states: int = 30, actions: int = 3, branches: int = 4,
 
 
 def river_swim(length: int = 6, gamma: float = 0.95) -> FiniteMDP:
-    """RiverSwim: left is easy and pays 0.005 at the source; right goes against the stream and pays 1 at its end."""
-    if length < 2:
-        raise UsageError(f"a river needs at least 2 states, not {length}")
-    P, r = np.zeros((length, 2, length)), np.zeros((length, 2))
-    for state in range(length):
-        P[state, 0, max(state - 1, 0)] = 1
-        P[state, 1, state] += 0.6
-        P[state, 1, min(state + 1, length - 1)] += 0.35
-        P[state, 1, max(state - 1, 0)] += 0.05
-    P[0, 1, :2] = 0.4, 0.6
-    P[-1, 1, -2:] = 0.4, 0.6
-    r[0, 0], r[-1, 1] = 0.005, 1.0
-    return FiniteMDP(P, r, gamma, np.eye(length)[0])
+    """Returns RiverSwim without a time limit: `fcritic.envs.exact.river_model`, begun in the first state."""
+    return FiniteMDP(*river_model(length), gamma, np.eye(length)[0])
 
 
 def baird(gamma: float = 0.99, rewards: ArrayLike | None = None) -> Problem:
-    """Baird's star: 7 states, dashed leads to one of the first six, solid to the seventh. The target is solid.
+    """Returns Baird's star of 7 states: dashed leads to one of the first six, solid to the seventh.
 
-    Solid pairs have the classic eight features. Dashed pairs, which the target never takes, have one weight each.
-    So the critic is one of pairs and needs no importance ratio; its expected update is the classic one over seven.
-    The features are complete. Behaviour is dashed with probability 6/7, so that all states are equally frequent.
+    The target is solid. Solid pairs have the classic eight features. Dashed pairs, which the target never takes,
+    have one weight each. The critic thus values pairs and needs no importance ratio; its expected update is the
+    classic one over seven. The features are complete. Behaviour is dashed with probability 6/7, so that all states
+    are equally frequent.
 
-    **Arguments:** `rewards[7]` are those of the solid pairs; zero, as in the classic, where None.
+    **Arguments:** `rewards[7]` are those of the solid pairs; zero where None, as in the classic example.
     """
     P = np.zeros((7, 2, 7))
     P[:, 0, :6], P[:, 1, 6] = 1 / 6, 1.0
@@ -110,7 +100,7 @@ def baird(gamma: float = 0.99, rewards: ArrayLike | None = None) -> Problem:
 
 
 def tsitsiklis_van_roy(gamma: float = 0.99) -> Problem:
-    """Two states with values w and 2 w; the target leads to the second one and stays there. All rewards are zero.
+    """Returns two states with values w and 2 w, where the target moves to the second one for good without reward.
 
     A second action leads to the first state, so that behaviour visits both equally often. The features are not
     complete: one exact evaluation step multiplies w by 6 gamma / 5.
@@ -123,10 +113,10 @@ def tsitsiklis_van_roy(gamma: float = 0.99) -> Problem:
 
 
 def kolter(share: float = 0.7, error: float = 1e-3, gamma: float = 0.99) -> Problem:
-    """Kolter's two states: values 1 and 1.05, features 1 and 1.05 + error, and off-policy data.
+    """Returns Kolter's two states: values 1 and 1.05, features 1 and 1.05 + error, and off-policy data.
 
-    The target moves to either state with probability one half. `share` is how often behaviour is in the first one;
-    near one share the fixed point of TD is as wrong as one likes, though the best fit is almost exact.
+    The target moves to either state with probability one half. `share` is the share of data from the first one.
+    Near a critical share the error of TD's fixed point is unbounded, although the best fit is almost exact.
     """
     if not 0.05 < share < 0.95:
         raise UsageError(f"share must be between 0.05 and 0.95, not {share:g}")
@@ -143,7 +133,7 @@ def kolter(share: float = 0.7, error: float = 1e-3, gamma: float = 0.99) -> Prob
 
 
 def disjoint_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A target that takes the lower half of the actions and a behaviour that takes the upper half, in any state."""
+    """Returns a target that takes the lower half of the actions and a behaviour that takes the upper half."""
     if mdp.actions < 2:
         raise UsageError("policies with disjoint support need at least 2 actions")
     half = mdp.actions // 2
@@ -155,7 +145,7 @@ def disjoint_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.nda
 
 
 def partial_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A target that takes every action and a behaviour that never takes the last one."""
+    """Returns a target that takes every action and a behaviour that never takes the last one."""
     if mdp.actions < 2:
         raise UsageError("policies with partial coverage need at least 2 actions")
     rng = np.random.default_rng(seed)
@@ -165,10 +155,10 @@ def partial_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 
 def rare_action(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -> Problem:
-    """A linear MDP in which one factor belongs to the last action alone, and behaviour takes that action rarely.
+    """Returns a linear MDP in which only the last action has one of the factors and behaviour rarely takes it.
 
-    One direction of the features is rare: C(pi, mu) is about dim - 1 plus a term that grows as one over `share`,
-    and infinite at share zero. The target takes every action equally often. Features are whitened under the target.
+    One direction of the features is rare: C(pi, mu) is about dim - 1 plus a term proportional to 1 / `share`. It is
+    infinite at share zero. The target takes every action equally often. Features are whitened under the target.
     """
     rng = np.random.default_rng(seed)
     x = np.zeros((20, 4, dim))
@@ -178,9 +168,9 @@ def rare_action(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -
 
 
 def idle_behaviour(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -> Problem:
-    """A linear MDP in which the last action always has the first factor, and behaviour mostly takes that action.
+    """Returns a linear MDP in which the last action always has the first factor and behaviour mostly takes it.
 
-    All other directions are rare: C(pi, mu) grows as one over `share`, how often behaviour does anything else. The
+    All other directions are rare: C(pi, mu) grows as 1 / `share`, the frequency of behaviour's other actions. The
     target takes every action equally often. Features are whitened under the target.
     """
     rng = np.random.default_rng(seed)
@@ -190,7 +180,7 @@ def idle_behaviour(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9
 
 
 def _shared_out(x: np.ndarray, rng: np.random.Generator, gamma: float, behaviour: np.ndarray) -> Problem:
-    """A linear MDP of given factors, a uniform target, and a behaviour that is the same in every state."""
+    """Returns a linear MDP of given factors with a uniform target and the same behaviour in every state."""
     if not ((behaviour >= 0) & (behaviour <= 1)).all():
         raise UsageError("share must be a probability, between 0 and 1")
     states, _, dim = x.shape
@@ -202,17 +192,17 @@ def _shared_out(x: np.ndarray, rng: np.random.Generator, gamma: float, behaviour
 
 
 def uniform_policy(mdp: FiniteMDP) -> np.ndarray:
-    """Every action with the same probability."""
+    """Returns the policy that takes every action with the same probability."""
     return np.full(mdp.r.shape, 1 / mdp.actions)
 
 
 def random_policy(mdp: FiniteMDP, seed: int = 0, spread: float = 1.0) -> np.ndarray:
-    """Each state's probabilities from a Dirichlet distribution with this parameter."""
+    """Draws each state's probabilities from a Dirichlet distribution with this parameter."""
     return np.random.default_rng(seed).dirichlet(np.full(mdp.actions, spread), mdp.states)
 
 
 def _beside(state_features: np.ndarray, target_action: int) -> Fixed:
-    """Features of pairs with two actions: the given ones for the target's, one weight per state for the other."""
+    """Returns features of pairs: the given ones for the target's action, one weight per state for the other."""
     states, dim = state_features.shape
     phi = np.zeros((states, 2, dim + states))
     phi[:, target_action, :dim] = state_features

@@ -1,13 +1,16 @@
-"""Other ways to evaluate a policy from off-policy data, on the same tasks as Algorithm 2.
+"""Rivals of Algorithm 2, other evaluations from off-policy data, and of Algorithm 3, other actor-critics.
 
-All learn Q(s, a) = <phi(s, a), xi> from transitions of mu and take the mean over the target policy's actions in s'.
-With x = phi(s, a) and x' = sum_a pi(a|s') phi(s', a), the TD error is delta = r + gamma <x', xi> - <x, xi>.
+Rivals in evaluation run on the same tasks. All learn Q(s, a) = <phi(s, a), xi> from transitions of mu and take the
+mean over the target policy's actions in s'. With x = phi(s, a) and x' = sum_a pi(a|s') phi(s', a), the TD error is
+delta = r + gamma <x', xi> - <x, xi>. Rivals in control share the loop and the critic of Algorithm 3 and differ in
+data, epochs and gradient.
 """
 
 import abc
 from collections.abc import Hashable
 import dataclasses
 import functools
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -17,14 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcritic.errors import UsageError
-from fcritic.theory.evaluation import sample
-from fcritic.theory.precision import float64
-from fcritic.theory.tasks import Task
+from fcritic.theory.control import Settings, on_policy, two_timescale
+from fcritic.theory.evaluation import Task, sample
+from fcritic.theory.mdp import float64
 from fcritic.theory.trust import RANK_TOLERANCE
+
+# Rivals in evaluation
 
 
 class Seen(NamedTuple):
-    """One transition as a learner sees it."""
+    """A transition in features, the input of an update."""
 
     x: Array
     """phi(s, a), [d]."""
@@ -37,33 +42,33 @@ class Seen(NamedTuple):
 
 
 class AbstractRival(abc.ABC):
-    """A learner with one update per transition; a frozen dataclass of numbers."""
+    """A learner with one update per transition: a frozen dataclass of numbers."""
 
     needs_ratio: ClassVar[bool] = False
-    """Whether it is defined only where mu takes every action that pi takes."""
+    """Whether it uses importance ratios, which exist only where mu takes every action that pi takes."""
 
     def init(self, weights: Array) -> Any:
-        """The learner's memory, from its first weights; the weights come first in it."""
+        """Returns the learner's memory at its first weights; the weights are its first element."""
         return (weights,)
 
     @abc.abstractmethod
     def update(self, memory: Any, seen: Seen) -> Any:
-        """The memory after one transition."""
+        """Returns the memory after one transition."""
 
 
 def _learner(kind: type) -> type:
-    """A frozen dataclass whose numbers are data to JAX, so that all step sizes share one compiled program."""
+    """Returns a frozen dataclass whose numbers are data to JAX, so that all step sizes share a compiled program."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(kind))
 
 
 @_learner
 class SemiGradient(AbstractRival):
-    """Semi-gradient TD, xi += alpha delta x: may diverge where states are not visited as pi would."""
+    """Semi-gradient TD, xi += alpha delta x, which may diverge on off-policy data."""
 
     step: float
 
     def update(self, memory: Any, seen: Seen) -> Any:
-        """One step of alpha delta x."""
+        """Adds alpha delta x."""
         (weights,) = memory
         return (weights + self.step * _td_error(weights, weights, seen) * seen.x,)
 
@@ -72,18 +77,18 @@ class SemiGradient(AbstractRival):
 class Corrected(AbstractRival):
     """TD with gradient corrections, TDRC: xi += alpha (delta x - gamma <h, x> x'), h follows the mean of delta x.
 
-    h += alpha ((delta - <h, x>) x - ridge h). With `ridge` zero this is TDC with equal step sizes.
+    h += alpha ((delta - <h, x>) x - ridge h). A ridge of zero makes it TDC with equal step sizes.
     """
 
     step: float
     ridge: float = 1.0
 
     def init(self, weights: Array) -> Any:
-        """Weights and h = 0."""
+        """Returns the weights and h = 0."""
         return weights, jnp.zeros_like(weights)
 
     def update(self, memory: Any, seen: Seen) -> Any:
-        """One step of both."""
+        """Updates both."""
         weights, helper = memory
         delta, expected = _td_error(weights, weights, seen), jnp.dot(helper, seen.x)
         moved = weights + self.step * (delta * seen.x - seen.gamma * expected * seen.following)
@@ -92,20 +97,20 @@ class Corrected(AbstractRival):
 
 @_learner
 class Emphatic(AbstractRival):
-    """Emphatic TD(0) for pairs, xi += alpha F delta x with the followon trace F = 1 + gamma rho F.
+    """Emphatic TD(0) for pairs, xi += alpha F delta x with the follow-on trace F = 1 + gamma rho F.
 
-    Its mean update is stable, but the trace has a large, at times infinite variance. It needs one trajectory.
+    Its mean update is stable, but the trace's variance is large and can be infinite. It needs one trajectory.
     """
 
     step: float
     needs_ratio: ClassVar[bool] = True
 
     def init(self, weights: Array) -> Any:
-        """Weights and the trace before the first step."""
+        """Returns the weights and the trace before the first step."""
         return weights, jnp.zeros(())
 
     def update(self, memory: Any, seen: Seen) -> Any:
-        """One step with the trace of this pair."""
+        """Updates the trace, then the weights."""
         weights, trace = memory
         trace = 1.0 + seen.gamma * seen.ratio * trace
         return weights + self.step * trace * _td_error(weights, weights, seen) * seen.x, trace
@@ -113,7 +118,7 @@ class Emphatic(AbstractRival):
 
 @_learner
 class SoftTarget(AbstractRival):
-    """TD with a target that follows slowly, and a ridge on the weights: stable for a large ridge, and biased by it.
+    """TD with a slow target and a ridge on the weights: a large ridge makes it stable, and biased.
 
     xi += alpha (delta x - ridge xi) with the target's weights in x', then target += rate (xi - target).
     """
@@ -123,11 +128,11 @@ class SoftTarget(AbstractRival):
     ridge: float = 0.01
 
     def init(self, weights: Array) -> Any:
-        """Weights and their target, equal."""
+        """Returns the weights and an equal target."""
         return weights, weights
 
     def update(self, memory: Any, seen: Seen) -> Any:
-        """One step of both."""
+        """Updates both."""
         weights, target = memory
         delta = _td_error(weights, target, seen)
         weights = weights + self.step * (delta * seen.x - self.ridge * weights)
@@ -140,7 +145,7 @@ def _td_error(weights: Array, target: Array, seen: Seen) -> Array:
 
 @float64
 def learn(rival: AbstractRival, task: Task, keys: Array, **options: Any) -> Array:
-    """Runs one rival, with the options of `learn_all`: weights [seeds, records + 1, d]."""
+    """Runs one rival with the options of `learn_all` and returns its weights [seeds, records + 1, d]."""
     return learn_all({"only": rival}, task, keys, **options)["only"]
 
 
@@ -157,7 +162,7 @@ def learn_all(
 ) -> dict[Hashable, Array]:
     """Runs rivals side by side on the same `records * every` transitions per seed.
 
-    For each its weights, [seeds, records + 1, d].
+    Returns the weights [seeds, records + 1, d] of each.
     """
     needed = any(rival.needs_ratio for rival in rivals.values())
     ratios = jnp.asarray(_ratios(task) if needed else np.ones(np.shape(task.r)))
@@ -167,7 +172,7 @@ def learn_all(
 
 
 def _ratios(task: Task) -> np.ndarray:
-    """pi(a|s) / mu(a|s) [S, A]; refused where they do not exist."""
+    """Returns pi(a|s) / mu(a|s) [S, A]; rejects a behaviour for which they do not exist."""
     target, behaviour = np.asarray(task.target), np.asarray(task.behaviour)
     visited = np.asarray(task.states)[:, None] > 0
     if (visited & (target > 0) & (behaviour == 0)).any():
@@ -211,10 +216,10 @@ def _learn_all(
 
 
 def lstd(task: Task) -> np.ndarray:
-    """LSTD-Q: the fixed point of TD, weights [d] with E_mu[delta x] = 0, by the pseudo-inverse.
+    """Returns the weights [d] of LSTD-Q, the fixed point of TD with E_mu[delta x] = 0, by the pseudo-inverse.
 
-    On the true task this is an oracle; on `fcritic.theory.tasks.empirical` the estimate from data. Fitted-Q is
-    `fcritic.theory.evaluation.evaluate_exact` on either.
+    On the true task this is an oracle; on `fcritic.theory.evaluation.empirical` it estimates from data. Fitted-Q is
+    `fcritic.theory.evaluation.evaluate_exact` on either task.
     """
     size = task.phi.shape[-1]
     phi = np.reshape(task.phi, (-1, size))
@@ -222,3 +227,47 @@ def lstd(task: Task) -> np.ndarray:
     weighted = phi * np.ravel(task.pairs)[:, None]
     matrix = weighted.T @ (phi - task.gamma * following)
     return np.linalg.pinv(matrix, rcond=RANK_TOLERANCE) @ (weighted.T @ np.ravel(task.r))
+
+
+# Rivals in control
+
+
+def on_policy_actor_critic(settings: Settings) -> Settings:
+    """Returns the settings of the classic actor-critic: on-policy data, visits and evaluation before every step."""
+    return dataclasses.replace(refresh_every_step(settings), gradient="on-policy")
+
+
+def off_pac(settings: Settings) -> Settings:
+    """Returns the settings of Off-PAC: a fixed behaviour, an evaluation before every step, no second term."""
+    return dataclasses.replace(two_timescale(never_refresh(settings)), gradient="first")
+
+
+def emphatic_actor_critic(settings: Settings) -> Settings:
+    """Returns the settings of Off-PAC with states weighted by their exact emphasis, such a method's best case."""
+    return dataclasses.replace(off_pac(settings), gradient="emphatic")
+
+
+def never_refresh(settings: Settings) -> Settings:
+    """Returns the settings of Algorithm 3 without its coverage test: the first behaviour policy stays."""
+    return dataclasses.replace(settings, kappa=math.inf)
+
+
+def refresh_every_step(settings: Settings) -> Settings:
+    """Returns the settings of Algorithm 3 without trust: new data and evaluation before every step, both terms."""
+    return on_policy(two_timescale(settings))
+
+
+def exact_gradient(settings: Settings) -> Settings:
+    """Returns the settings of ascent along the exact gradient, without a critic or samples."""
+    return dataclasses.replace(settings, gradient="exact", threshold=math.inf, kappa=math.inf)
+
+
+RIVALS = {
+    "on-policy actor-critic": on_policy_actor_critic,
+    "Off-PAC": off_pac,
+    "emphatic actor-critic": emphatic_actor_critic,
+    "never refreshing": never_refresh,
+    "refreshing every step": refresh_every_step,
+    "exact policy gradient": exact_gradient,
+}
+"""Functions from the settings of Algorithm 3 to those of a rival."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fcritic.config import TrainConfig
 from fcritic.disk import require_memory
-from fcritic.errors import CheckpointError, Diverged
+from fcritic.errors import CheckpointError, Diverged, UsageError
 from fcritic.training.device import TrainState
 from fcritic.training.replay import width_of
 from fcritic.types import EnvSpec, Metrics
@@ -55,12 +55,16 @@ def require_sane_metrics(means: Metrics, state: TrainState, spec: EnvSpec, confi
 def sane_actions(
     actions: Float[Array | np.ndarray, "seeds envs act"], config: TrainConfig, frame: int
 ) -> Float[np.ndarray, "seeds envs act"]:
-    """The actions on the host; raises `Diverged` if a seed has some that are NaN or beyond their bounds."""
+    """The actions on the host; raises `Diverged` if some are NaN and `UsageError` if some are beyond the bounds."""
     actions = np.asarray(actions)
     within = np.abs(actions) <= BOUND  # False for NaN
     if not within.all():
         sick = int(np.flatnonzero(~within.all(axis=(1, 2)))[0])
-        raise diverged(config, sick, frame, f"an action is {actions[sick][~within[sick]][0]:g}, not in [-1, 1]")
+        wrong = actions[sick][~within[sick]][0]
+        if np.isfinite(wrong):
+            kind = type(config.agent).__name__
+            raise UsageError(f"{kind}.act returned the action {wrong:g}; clip its actions to [-1, 1]")
+        raise diverged(config, sick, frame, f"an action is {wrong}")
     return actions
 
 

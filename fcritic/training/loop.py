@@ -11,9 +11,8 @@ from fcritic import envs
 from fcritic.config import TrainConfig
 from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.trackers import require_tracker
+from fcritic.runs import CONFIG
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.layout import CONFIG
-from fcritic.runs.snapshot import Checkpoints, require_trainable
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.training.behaviour import behaviour
 from fcritic.training.cost import estimate_line, estimated_seconds, require_agreed
@@ -22,8 +21,10 @@ from fcritic.training.evaluate import Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.training.report import Report
 from fcritic.training.saving import (
+    Checkpoints,
     Snapshot,
     learning_of,
+    require_trainable,
     restore_environments,
     with_new_episodes,
     with_other_numbers,

@@ -10,7 +10,8 @@ import numpy as np
 from fcritic.config import TrainConfig
 from fcritic.envs import Episode, Fault
 from fcritic.errors import CannotWrite
-from fcritic.logs.metrics import FIRST_REWARD, JSONLog, Sink, TensorBoardLog
+from fcritic.logs.metrics import FIRST_REWARD, JSONLog, Sink
+from fcritic.logs.tensorboard import TensorBoardLog
 from fcritic.logs.trackers import TrackerLog
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.journal import Journal

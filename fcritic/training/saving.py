@@ -1,7 +1,9 @@
 """What a checkpoint of a training holds, and how a training is put back from it."""
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
+import functools
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,11 +19,14 @@ from fcritic.disk import Place
 from fcritic.envs import EnvState, VectorEnv, task_spec
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
-from fcritic.runs.trees import flatten, unflatten
+from fcritic.runs.arrays import flatten, unflatten
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.replay_log import ReplayLog
+from fcritic.runs.snapshot import Found, Saved, Snapshots
 from fcritic.training.device import Learning, TrainState
 from fcritic.training.evaluate import Best
-from fcritic.training.health import require_finite
-from fcritic.training.replay import Normalizer
+from fcritic.training.health import require_finite, require_sound
+from fcritic.training.replay import Normalizer, width_of
 from fcritic.training.replay import unpack as unpack_rows
 from fcritic.types import EnvSpec, Transition
 
@@ -65,6 +70,71 @@ class Snapshot(NamedTuple):
         state = learning.start(seeds)
         best = Best.none(learning.agent, state)
         return Snapshot(state, learning.begin(len(seeds)), None, {}, best, Progress())
+
+
+class Checkpoints:
+    """The checkpoints of one training, made of its snapshots and made into them."""
+
+    def __init__(self, run: RunDirectory, config: TrainConfig, learning: Learning):
+        self._config, self._learning = config, learning
+        rows = ReplayLog(run.replay, (config.seeds, config.envs, width_of(learning.spec)), config.replay)
+        self._saved = Snapshots(run, rows, config.keep)
+
+    @property
+    def newest(self) -> Place | None:
+        """The one that was written or continued from last."""
+        return self._saved.newest
+
+    def save(self, snapshot: Snapshot, frame: int) -> None:
+        """Writes a checkpoint from which training continues exactly; on failure all is as it was."""
+        if self.newest is not None and self.newest.name == f"step-{frame:012d}":
+            return  # nothing has happened since, as in a run that was already finished
+        ring = snapshot.state.replay
+        facts = vars(snapshot.progress) | {"env_steps": frame, "task": self._config.task}
+        rows = lambda first, last: ring_rows(ring.rows, first, last)
+        self._saved.save(frame, pack(snapshot), facts, int(ring.written), rows)
+
+    def restore(self) -> tuple[Snapshot | None, list[str]]:
+        """Returns the newest snapshot that is whole, to go on from, and words about those that were passed over.
+
+        None if there is no checkpoint at all; if there are some but none is whole, that is an error.
+        """
+        return self._saved.restore(self._like, self._snapshot)
+
+    def load(self) -> tuple[Found | None, dict[Place, CheckpointError]]:
+        """As `restore`, but changes nothing."""
+        return self._saved.load(self._like, self._snapshot)
+
+    @functools.cached_property
+    def _like(self) -> dict[str, Any]:
+        """The shapes of what a checkpoint holds, found out once for however many are looked at."""
+        empty = jax.eval_shape(self._learning.start, self._config.seed_numbers)
+        best = Best.like(self._config.agent, empty)
+        return {"agent": without_replay(empty), "rollout": None, "environments": None, "best": best}
+
+    def _snapshot(self, saved: Saved) -> Snapshot:
+        config, groups, progress = self._config, saved.groups, Progress.of(saved.facts)
+        state = self._learning.start(config.seed_numbers)
+        ring = np.zeros(state.replay.rows.shape, np.float32)
+        steps = np.arange(saved.written - len(saved.rows), saved.written)
+        ring[:, steps % config.replay] = np.moveaxis(saved.rows, 0, 1)
+        state = unpack_state(state, groups["agent"], ring, saved.written)
+        memory, pending = unpack_rollout(self._learning, state, groups["rollout"])
+        require_sound(groups, saved.rows, saved.written, progress.iteration, config, self._learning.spec)
+        on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), self._like["best"])
+        best = unflatten(on_host, groups["best"])
+        return Snapshot(state, memory, pending, groups["environments"], best, progress)
+
+
+def require_trainable(config: TrainConfig, run: RunDirectory) -> None:
+    """Refuses an agent that was given away (`fcritic.api.export`) and a run that is longer; writes nothing."""
+    for path in checkpoint.newest_first(run.checkpoints)[:1]:
+        with contextlib.suppress(CheckpointError):
+            if checkpoint.verify(path, [])["facts"].get("exported") is True:
+                raise UsageError(f"{run.path} is an exported agent without a replay; resume the run it came from")
+    frame = run.newest_frame()
+    if frame > config.iterations * config.frames_per_iteration:
+        raise UsageError(f"{run.path} is already at frame {frame:,}; --steps {config.steps} would cut it short")
 
 
 def learning_of(config: TrainConfig, spec: EnvSpec) -> Learning:

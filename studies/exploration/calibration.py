@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fcritic.exploration.calibration import measures
+from fcritic.envs.exact import river_swim
+from fcritic.exploration.ensembles import PRIORS, Method
 from fcritic.exploration.family import (
     DRAWS,
     GRID,
@@ -15,13 +16,12 @@ from fcritic.exploration.family import (
     Points,
     collect,
     ensemble_curves,
+    measures,
     posterior_curves,
     prior_spread,
     true_curve,
 )
-from fcritic.exploration.methods import PRIORS, Method
-from fcritic.exploration.posterior import Prior
-from fcritic.exploration.tasks import river_swim
+from fcritic.exploration.known import Prior
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from studies.exploration.judging import Gap, gap

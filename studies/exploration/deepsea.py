@@ -13,14 +13,20 @@ from jaxtyping import Float
 import numpy as np
 
 from fcritic.disk import read_json, replace_file
+from fcritic.envs.exact import Task, deep_sea
 from fcritic.errors import cannot_write
-from fcritic.exploration.ensembles import Ensemble
-from fcritic.exploration.episodes import explore, first_solved, standard_score
-from fcritic.exploration.learners import LEARNERS, Learner
-from fcritic.exploration.methods import ENSEMBLES, REMEDIES, Method, brief_methods, main_methods, masked_methods
-from fcritic.exploration.running import episodes_to_solve
+from fcritic.exploration.ensembles import (
+    ENSEMBLES,
+    REMEDIES,
+    Ensemble,
+    Method,
+    brief_methods,
+    main_methods,
+    masked_methods,
+)
+from fcritic.exploration.known import LEARNERS, Learner, explore, first_solved, standard_score
+from fcritic.exploration.learning import episodes_to_solve
 from fcritic.exploration.slopes import knowledge
-from fcritic.exploration.tasks import Task, deep_sea
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Kind, Study, Trainings, Verdict, judged, plain
 from studies.exploration.judging import Gap, gap

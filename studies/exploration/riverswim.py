@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fcritic.exploration.episodes import explore
-from fcritic.exploration.learners import LEARNERS
-from fcritic.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
-from fcritic.exploration.planning import optimal_return
-from fcritic.exploration.running import run
-from fcritic.exploration.tasks import river_swim
+from fcritic.envs.exact import river_swim
+from fcritic.exploration.ensembles import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
+from fcritic.exploration.known import LEARNERS, explore, optimal_return
+from fcritic.exploration.learning import run
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Kind, Study, Trainings, Verdict, judged
 from studies.exploration.judging import Gap, gap

@@ -7,11 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
+from fcritic.theory.control import Control, TabularSoftmax, periodic
 from fcritic.theory.features import Successor
-from fcritic.theory.mdp import FiniteMDP
-from fcritic.theory.policies import TabularSoftmax, periodic
-from fcritic.theory.policy_gradients import Control
-from fcritic.theory.precision import float64
+from fcritic.theory.mdp import FiniteMDP, float64
 from fcritic.theory.problems import linear_mdp, river_swim, uniform_policy
 
 STATES, ACTIONS, DIM = 10, 3, 4

@@ -8,11 +8,10 @@ import numpy as np
 
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
-from fcritic.theory.evaluation import evaluate, evaluate_exact
-from fcritic.theory.precision import float64
+from fcritic.theory.evaluation import Task, evaluate, evaluate_exact, task_of, value_errors
+from fcritic.theory.mdp import float64
 from fcritic.theory.problems import Problem, baird, kolter, tsitsiklis_van_roy
 from fcritic.theory.rivals import AbstractRival, Corrected, Emphatic, SemiGradient, SoftTarget, learn_all, lstd
-from fcritic.theory.tasks import Task, task_of, value_errors
 
 SEEDS, QUICK_SEEDS = 30, 10
 DIVERGED = 1e5

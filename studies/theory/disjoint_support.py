@@ -9,13 +9,11 @@ import numpy as np
 from fcritic.errors import UsageError
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
-from fcritic.theory.evaluation import evaluate
+from fcritic.theory.evaluation import Task, evaluate, make_task, step_for, value_errors
 from fcritic.theory.features import AbstractFeatures, Fixed, tabular
 from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.problems import disjoint_policies, linear_mdp, random_policy
 from fcritic.theory.rivals import Emphatic, learn
-from fcritic.theory.schedule import step_for
-from fcritic.theory.tasks import Task, make_task, value_errors
 from fcritic.theory.trust import coverage
 
 OUTER, INNER = 60, 4000

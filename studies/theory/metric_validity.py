@@ -15,11 +15,7 @@ import numpy as np
 
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
-from fcritic.theory.actor_critic import Settings, actor_critic
-from fcritic.theory.assessment import assess, coefficients
-from fcritic.theory.critics import Fitted
-from fcritic.theory.policies import LogLinear
-from fcritic.theory.policy_gradients import Control
+from fcritic.theory.control import Control, Fitted, LogLinear, Settings, actor_critic, assess, coefficients
 from fcritic.theory.problems import linear_mdp, uniform_policy
 
 ROUNDING = 1 + 1e-9

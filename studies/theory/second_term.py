@@ -16,12 +16,9 @@ import numpy as np
 
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
-from fcritic.theory.critics import Fitted
+from fcritic.theory.control import Control, Fitted, TabularSoftmax, policy_gradient
 from fcritic.theory.features import Successor
-from fcritic.theory.mdp import FiniteMDP
-from fcritic.theory.policies import TabularSoftmax
-from fcritic.theory.policy_gradients import Control, policy_gradient
-from fcritic.theory.precision import float64
+from fcritic.theory.mdp import FiniteMDP, float64
 from fcritic.theory.problems import garnet, linear_mdp, river_swim
 from fcritic.theory.trust import coverage
 from studies.theory.control import exact_features

@@ -10,11 +10,21 @@ import numpy as np
 
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
-from fcritic.theory.evaluation import evaluate, evaluate_exact, fixed_point, projection
-from fcritic.theory.precision import float64
+from fcritic.theory.evaluation import (
+    Task,
+    evaluate,
+    evaluate_exact,
+    fixed_point,
+    make_task,
+    printed_choice,
+    projection,
+    smallest_eigenvalue,
+    step_for,
+    task_of,
+    value_errors,
+)
+from fcritic.theory.mdp import float64
 from fcritic.theory.problems import Problem, disjoint_policies, idle_behaviour, linear_mdp, perturb, rare_action
-from fcritic.theory.schedule import printed_choice, smallest_eigenvalue, step_for
-from fcritic.theory.tasks import Task, make_task, task_of, value_errors
 from fcritic.theory.trust import coverage
 from studies.theory.control import slope
 

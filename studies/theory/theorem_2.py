@@ -22,12 +22,9 @@ import numpy as np
 
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
-from fcritic.theory.actor_critic import Settings, actor_critic
-from fcritic.theory.assessment import assess
-from fcritic.theory.control_rivals import RIVALS
-from fcritic.theory.critics import AbstractCritic, Exact, Fitted, Sampled
-from fcritic.theory.policy_gradients import Control
+from fcritic.theory.control import AbstractCritic, Control, Exact, Fitted, Sampled, Settings, actor_critic, assess
 from fcritic.theory.problems import perturb
+from fcritic.theory.rivals import RIVALS
 from studies.theory.control import periodic_control, river_control, safe_step, samples_until, slope, tabular_control
 
 GOAL = 0.1

@@ -241,7 +241,7 @@ UNIMPORTANT |= {"fwd_jaxpr_thunk", "jvp_jaxpr_thunk", "out_trees", "symbolic_zer
 
 
 def count(jaxpr: Any) -> Counter:
-    """How often each operation occurs, with its parameters and the types that it takes and gives, in any order."""
+    """How often each operation occurs, with its parameters, constants and types, in any order."""
     import jax.extend.core as core
 
     found: Counter = Counter()
@@ -257,7 +257,7 @@ def count(jaxpr: Any) -> Counter:
         for each in inner:
             found += count(each)
         if str(eqn.primitive) not in NAMELESS:
-            types = " ".join(var.aval.str_short() for var in eqn.invars)
+            types = " ".join(str(var) if hasattr(var, "val") else var.aval.str_short() for var in eqn.invars)
             outs = " ".join(var.aval.str_short() for var in eqn.outvars)
             found[normalised(f"{eqn.primitive} {types} -> {outs}  {' '.join(told)}")] += 1
     return found

@@ -10,8 +10,8 @@ from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.api.load import TrainedAgent
 from fcritic.errors import CheckpointError, UsageError
+from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.retention import newest_first
 from fcritic.training.saving import load_policies
 from fcritic.view.inspection import predictions, slices
 from fcritic.view.inspection.agreement import agreement, principal

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from fcritic.disk import Place
-from fcritic.runs.layout import CONFIG, JOURNAL, METRICS
+from fcritic.runs import CONFIG, JOURNAL, METRICS
 from fcritic.view.watch import rows
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
 from fcritic.view.watch.history import History

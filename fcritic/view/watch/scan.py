@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fcritic.disk import Place
-from fcritic.runs.layout import CONFIG, LOCK, METRICS, VERSIONS
+from fcritic.runs import CONFIG, LOCK, METRICS, VERSIONS
 
 MOST_RUNS = 2000
 MOST_FOLDERS = 20_000

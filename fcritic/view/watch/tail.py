@@ -8,7 +8,7 @@ import os
 import stat
 
 from fcritic.disk import Place
-from fcritic.runs.layout import METRICS_LIMIT
+from fcritic.runs import METRICS_LIMIT
 
 BLOCK = 2**20
 """Bytes that are read at a time."""

@@ -1,4 +1,4 @@
-"""Pytrees as named arrays, which is what files hold, and back."""
+"""Pytrees as named arrays, named arrays as safetensors files, and back."""
 
 from collections.abc import Mapping
 import math
@@ -6,10 +6,58 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from fcritic.errors import CheckpointError
-from fcritic.runs.tensors import Arrays
+
+Arrays = Mapping[str, np.ndarray]
+
+HEADER_LIMIT = 4 * 2**20
+"""Bytes of the header of a file; it takes about 100 per array."""
+
+DTYPES = {
+    "BOOL": np.dtype(bool),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F32": np.dtype(np.float32),
+    "F64": np.dtype(np.float64),
+    **{f"I{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+}
+"""The types that files may hold, by the name that the format has for them."""
+
+
+def encode(arrays: Arrays) -> bytes:
+    """Returns a safetensors file with these arrays."""
+    for name, array in arrays.items():
+        if array.dtype not in DTYPES.values():
+            raise TypeError(f"{name} has dtype {array.dtype}, which cannot be saved")
+    # safetensors copies raw memory, so a strided view would be written wrongly.
+    return save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+
+
+def decode(data: bytes) -> dict[str, np.ndarray]:
+    """Returns the arrays of a safetensors file; whatever is wrong with it is a `ValueError`."""
+    if int.from_bytes(data[:8], "little") > HEADER_LIMIT:
+        raise ValueError("its header is longer than any of ours")
+    try:
+        return {
+            name: np.frombuffer(array["data"], DTYPES[array["dtype"]]).reshape(array["shape"])
+            for name, array in deserialize(data)
+        }
+    except (SafetensorError, LookupError, TypeError, OverflowError) as error:
+        raise ValueError(f"it is not a file of arrays ({error!s:.200})") from error
+
+
+def largest(like: Any) -> int:
+    """Returns the most bytes that a file with the arrays of a tree may have."""
+    shapes = [
+        jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(like)
+    ]
+    return HEADER_LIMIT + sum(math.prod(shape.shape) * shape.dtype.itemsize for shape in shapes)
 
 
 def flatten(tree: Any) -> dict[str, np.ndarray]:
@@ -36,22 +84,14 @@ def unflatten(like: Any, arrays: Arrays) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), filled)
 
 
-def verify_match(like: Any, arrays: Mapping[str, Any]) -> None:
-    """Refuses arrays, or mere descriptions of them, whose names, shapes or dtypes are not those of ``like``."""
+def verify_match(like: Any, arrays: Arrays) -> None:
+    """Refuses arrays whose names, shapes or dtypes are not those of ``like``."""
     leaves = _named_leaves(like)
     for name, leaf in leaves:
         _check_match(name, leaf, arrays)
     extra = sorted(set(arrays) - {name for name, _ in leaves})
     if extra:
         raise CheckpointError(f"the checkpoint has an array {extra[0]!r:.60} that this configuration does not use")
-
-
-def size_of(like: Any) -> int:
-    """The bytes that the arrays of a tree take in a file."""
-    shapes = [
-        jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(like)
-    ]
-    return sum(math.prod(shape.shape) * shape.dtype.itemsize for shape in shapes)
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
@@ -68,7 +108,7 @@ def _is_key(leaf: Any) -> bool:
     return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _check_match(name: str, leaf: Any, arrays: Mapping[str, Any]) -> None:
+def _check_match(name: str, leaf: Any, arrays: Arrays) -> None:
     if name not in arrays:
         raise CheckpointError(f"the checkpoint has no array {name}; it is of another configuration")
     expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf

@@ -1,8 +1,0 @@
-"""The names of the files in a run directory, for those who write them and for those who only look."""
-
-CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
-METRICS, JOURNAL = "metrics.jsonl", "journal.jsonl"
-METRICS_LIMIT = 2**30
-"""Bytes of metrics that are read as a whole; a run of ten million episodes has fewer."""
-
-CHECKPOINTS, REPLAY, TENSORBOARD = "checkpoints", "replay", "tensorboard"

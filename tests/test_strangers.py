@@ -1,0 +1,54 @@
+"""A run from a stranger and real commands on it: one of each kind; `fcritic bench reliability` has them all."""
+
+import random
+
+import pytest
+
+from benchmarks.attacks import fork_server, strangers
+from benchmarks.attacks.stranger_cases import Case, cases
+
+
+@pytest.fixture(scope="module")
+def stage():
+    with strangers.stage() as ready:
+        yield ready
+
+
+@pytest.mark.parametrize(
+    ("culprit", "fault"),
+    [
+        ("behaves", ""),
+        ("writes_in_the_home", "changed home/diary"),
+        ("touches_and_restores", "changed home/.profile"),
+        ("leaves_a_file_beside", "changed home/work"),
+        ("removes", "changed home/step-000000000001.tmp-7"),
+        ("runs_foreign_code", "ran foreign code"),
+        ("imports_what_it_should_not", "ran foreign code this"),
+        ("shows", "showed what only the user knows"),
+        ("copies", "showed what only the user knows"),
+        ("hangs", "too many seconds"),
+        ("allocates", "too many megabytes"),
+        ("starts_many", "too many processes"),
+        ("leaves_a_process", "left 1 processes behind"),
+        ("raises", "printed a traceback"),
+        ("exits_with_one", "exit code 1"),
+        ("says_nothing", "was refused without a word"),
+        ("says_much", "printed 50 lines"),
+        ("moves_the_cursor", "printed control characters"),
+        ("is_killed", "exit code -11"),
+    ],
+)
+def test_what_no_command_may_do_is_noticed(stage, monkeypatch, culprit, fault):
+    monkeypatch.setitem(fork_server.LIMITS, "seconds", 3.0)
+    nothing = Case("none", "nothing", lambda scene: None, ("evaluate",), watched=("this",))
+    wrong, _ = stage.trial(nothing, "evaluate", f"culprits:{culprit}")
+    assert fault in wrong and bool(wrong) == bool(fault), wrong
+
+
+def test_every_kind_of_attack_is_withstood(stage):
+    """The first of each kind in an order by chance; which one that is, moves as cases are added."""
+    kinds = {case.kind for case in cases()}
+    trials = strangers.chosen(len(kinds), random.Random(0))
+    assert {case.kind for case, _ in trials} == kinds
+    report = strangers.tried(stage, trials, lambda line: None)
+    assert report["passed"] == report["of"] >= len(kinds) - 1, report["bad"]  # devices need root
