@@ -201,10 +201,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        file, _, test = item.nodeid.rpartition("/")[2].partition("::")
-        for mark, names in MARKED.items():
-            if file in names or f"{file}::{test.partition('[')[0]}" in names:
-                item.add_marker(mark)
+        names = {item.path.name, f"{item.path.name}::{getattr(item, 'originalname', item.name)}"}
+        for mark in (mark for mark, marked in MARKED.items() if names & {*marked}):
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)
