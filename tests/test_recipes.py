@@ -79,9 +79,16 @@ def critic_values(agent, learned, obs, act):
 
 # By what they are when shrunk: `fac-small` is then `fac-shared`.
 NAMES = {agent: [name for name in RECIPES if shrunk(name) == agent] for agent in map(shrunk, RECIPES)}
+FIRST = {"fac", "fac-shared", "sac", "td3+"}
+"""One of each kind; the others differ from them in a switch, and are trained by `make test-all`."""
 
 
-@pytest.mark.parametrize("agent", NAMES, ids=map(" and ".join, NAMES.values()))
+def case(agent) -> object:
+    names = NAMES[agent]
+    return pytest.param(agent, id=" and ".join(names), marks=[] if FIRST & {*names} else [pytest.mark.long])
+
+
+@pytest.mark.parametrize("agent", map(case, NAMES))
 def test_every_recipe_learns_every_probe(agent):
     learned_all = train(agent)
     act = jax.jit(vmap(lambda policy, obs: policy(obs), in_axes=(0, None)))

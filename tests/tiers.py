@@ -30,7 +30,6 @@ MARKED = {
         "test_cli_describe.py",
         "test_cli_errors.py::test_a_real_process_says_the_same_in_any_terminal",
         "test_cli_errors.py::test_random_command_lines_work_or_explain_themselves",
-        "test_config.py::test_sizes_are_refused_before_memory_is_asked_for",
         "test_console.py",
         "test_cost.py",
         "test_device.py::test_a_seed_is_the_same_whoever_runs_beside_it",
@@ -42,7 +41,6 @@ MARKED = {
         "test_envs_dmc.py::test_a_renderer_that_does_not_load_is_named",
         "test_envs_dmc.py::test_import_is_lazy_quiet_and_without_gl",
         "test_envs_dmc.py::test_restore_is_exact_on_every_task",
-        "test_envs_gym_state.py::test_known_environments_continue_exactly_across_the_end_of_an_episode",
         "test_envs_frames.py::test_no_task_of_the_suite_does_more_in_a_frame_than_is_done_here",
         "test_examples.py",
         "test_exploration_critics.py::test_a_move_changes_values_at_its_policies_as_asked",
@@ -60,7 +58,6 @@ MARKED = {
         "test_fac.py::test_polyak_moves_the_two_delayed_parts_by_tau",
         "test_fac.py::test_without_pairing_actors_hear_of_other_critics",
         "test_golden.py",
-        "test_inspection_command.py::test_numbers_that_no_page_can_show_are_one_line",
         "test_inspection_command.py::test_the_command_tells_what_it_found",
         "test_kept_programs.py::test_a_second_start_traces_nothing_and_trains_the_same",
         "test_kernels_door.py",
@@ -91,9 +88,6 @@ MARKED = {
         "test_strangers.py",
         "test_strangers_runs.py",
         "test_strangers_tasks.py",
-        "test_studies_sparse.py::test_a_finished_training_is_read_from_its_folder",
-        "test_study.py::test_a_file_of_ones_own_is_a_study",
-        "test_study.py::test_a_record_of_trainings_keeps_what_was_recorded_before",
         "test_study.py::test_a_budget_stops_a_run_cleanly_and_it_goes_on_to_the_same_end",
         "test_study.py::test_a_run_that_fails_is_named_and_the_others_go_on",
         "test_study.py::test_ctrl_c_lets_the_run_save",
@@ -207,10 +201,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        file, test = item.path.name, item.nodeid.partition("::")[2]
-        for mark, names in MARKED.items():
-            if file in names or f"{file}::{test.partition('[')[0]}" in names:
-                item.add_marker(mark)
+        names = {item.path.name, f"{item.path.name}::{getattr(item, 'originalname', item.name)}"}
+        for mark in (mark for mark, marked in MARKED.items() if names & {*marked}):
+            item.add_marker(mark)
 
 
 @pytest.hookimpl(wrapper=True)
