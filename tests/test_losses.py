@@ -87,7 +87,7 @@ def agent(request, tiny):
 def start(agent, spec, seed=0):
     """A state whose output layers are not near zero, so that differences show."""
     state = agent.init(spec, jax.random.key(seed))
-    wake = lambda tree, key: tree.at[...].set(jax.random.normal(key, tree.shape))
+    wake = lambda tree, key: tree.at[...].set(jax.random.normal(key, tree.shape, tree.dtype))
     return eqx.tree_at(
         lambda s: (
             s.critics.params.head.joint.layers[-1].weight,

@@ -88,7 +88,7 @@ def case(agent) -> object:
     return pytest.param(agent, id=" and ".join(names), marks=[] if FIRST & {*names} else [pytest.mark.long])
 
 
-@pytest.mark.parametrize("agent", map(case, NAMES))
+@pytest.mark.parametrize("agent", [*map(case, NAMES)])
 def test_every_recipe_learns_every_probe(agent):
     learned_all = train(agent)
     act = jax.jit(vmap(lambda policy, obs: policy(obs), in_axes=(0, None)))

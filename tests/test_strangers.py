@@ -39,7 +39,8 @@ def stage():
     ],
 )
 def test_what_no_command_may_do_is_noticed(stage, monkeypatch, culprit, fault):
-    monkeypatch.setitem(fork_server.LIMITS, "seconds", 3.0)
+    if culprit == "hangs":  # the others take what a busy machine takes to let them do it
+        monkeypatch.setitem(fork_server.LIMITS, "seconds", 3.0)
     nothing = Case("none", "nothing", lambda scene: None, ("evaluate",), watched=("this",))
     wrong, _ = stage.trial(nothing, "evaluate", f"culprits:{culprit}")
     assert fault in wrong and bool(wrong) == bool(fault), wrong

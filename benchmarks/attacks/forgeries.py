@@ -4,7 +4,6 @@ from collections.abc import Callable
 import json
 from pathlib import Path
 import random
-import resource
 import shutil
 import tempfile
 import time
@@ -13,6 +12,7 @@ import warnings
 
 from benchmarks.attacks.forging import sign
 from benchmarks.attacks.hostile import corpus
+from benchmarks.attacks.memory import peak_mb
 from benchmarks.attacks.small import small_config, train_until
 from fcritic import envs
 from fcritic.config import TrainConfig
@@ -78,7 +78,7 @@ def check(count: int, say: Callable[[str], None], seed: int = 0) -> dict:
     slowest = 0.0
     with tempfile.TemporaryDirectory() as name:
         victim = Victim(Path(name))
-        before = _peak_memory()
+        before = peak_mb()
         mutants = ((f"mutant {number}", None) for number in range(count))
         planted = Path(name) / "planted"
         for label, attack in [*mutants, *corpus(planted).items()]:
@@ -95,7 +95,7 @@ def check(count: int, say: Callable[[str], None], seed: int = 0) -> dict:
                 bad.append(f"{label}: {outcome}")
             if sum(outcomes.values()) % 1000 == 0:
                 say(f"{sum(outcomes.values())} files: {outcomes}")
-        grown, ran_code = _peak_memory() - before, planted.exists()
+        grown, ran_code = peak_mb() - before, planted.exists()
     of = sum(outcomes.values())
     sound = of - len(bad) if slowest < SLOW and not ran_code else 0
     return {
@@ -158,8 +158,3 @@ def _mutated_json(value: Any, generator: random.Random) -> Any:
         place = generator.randrange(len(value))
         return [*value[:place], _mutated_json(value[place], generator), *value[place + 1 :]]
     return generator.choice(strange)
-
-
-def _peak_memory() -> float:
-    """The most memory this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
