@@ -12,13 +12,13 @@ from typing import Any
 
 import jax
 
-from fcritic.config import TrainConfig
+from fcritic.config import MOST_ITERATIONS, TrainConfig
 from fcritic.errors import require_at_least
 from fcritic.runs.directory import RunDirectory
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.training.loop import Training
 
-NEVER = 10**12
+NEVER = MOST_ITERATIONS
 _IMPORTED = time.perf_counter()
 
 

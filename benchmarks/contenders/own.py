@@ -11,13 +11,13 @@ import sys
 import tempfile
 import time
 
-from fcritic.config import TrainConfig
+from fcritic.config import MOST_ITERATIONS, TrainConfig
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.versions import versions
 from fcritic.startup.backend import prepare
 from fcritic.training.loop import Training
 
-NEVER = 10**12
+NEVER = MOST_ITERATIONS
 
 
 def main(recipe: str, task: str, warmup: int) -> None:
