@@ -14,6 +14,7 @@ A table stands between two marks, which are comments in Markdown. The first says
 
 `<!-- results: verdicts -->` has every claim of the paper that the recorded results have judged, `<!-- results:
 verdicts theorem-1 -->` all claims of a study, and `<!-- results: counts theory -->` their number by outcome.
+`<!-- results: speed -->` and `<!-- results: reliability -->` show what `benchmarks/results` has recorded.
 """
 
 import csv
@@ -27,6 +28,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+BENCHMARKS = ROOT / "benchmarks" / "results"
 MARKS = re.compile(r"(<!-- results: (.*?)-->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 Curves = dict[str, dict[int, dict[int, list[float]]]]
@@ -35,7 +37,8 @@ Curves = dict[str, dict[int, dict[int, list[float]]]]
 
 def pages() -> list[Path]:
     """The pages that may have tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(HERE.rglob("*.md"))]
+    folders = (ROOT / "docs", HERE, BENCHMARKS)
+    return [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.rglob("*.md")))]
 
 
 def written(text: str) -> str:
@@ -51,6 +54,10 @@ def table(order: str) -> str:
         return _verdicts(names[0]) if names else _paper_verdicts()
     if kind == "counts":
         return _counts(names[0])
+    if kind == "speed":
+        return _speed()
+    if kind == "reliability":
+        return _reliability()
     fields = dict(line.split(": ", 1) for line in lines)
     where = dict(each.split("=", 1) for each in fields.get("where", "").split())
     return _curves([kind, *names], where, fields["frames"].split(), fields["rows"].split(" | "))
@@ -136,6 +143,32 @@ def _counts(group: str) -> str:
 def _count(claims: list[dict], kind: str) -> str:
     outcomes = [claim["verdict"] for claim in claims if claim["kind"] == kind]
     return f"{outcomes.count('holds')} of {len(outcomes)} hold" if outcomes else ""
+
+
+def _speed() -> str:
+    """Milliseconds per iteration on a GPU, by recipe and number of seeds."""
+    found: dict[str, dict[int, dict]] = {}
+    for row in json.loads((BENCHMARKS / "performance" / "update.json").read_text(encoding="utf-8"))["rows"]:
+        found.setdefault(row["recipe"], {})[row["seeds"]] = row
+    counts = sorted({seeds for each in found.values() for seeds in each})
+    lines = [
+        ["recipe", "precision", *(f"{seeds} seed{'s' * (seeds > 1)}" for seeds in counts), "share of the floor"]
+    ]
+    for recipe, rows in sorted(found.items(), key=lambda each: each[0]):
+        times = [f"{rows[seeds]['ms_per_iteration']:.2f}" for seeds in counts]
+        shares = ", ".join(f"{100 * rows[seeds]['share_of_floor']:.1f}" for seeds in counts)
+        lines.append([f"`{recipe}`", rows[counts[0]]["precision"], *times, f"{shares} %"])
+    return markdown(lines)
+
+
+def _reliability() -> str:
+    """The attacks of the benchmark, and how many were withstood."""
+    report = json.loads((BENCHMARKS / "reliability" / "report.json").read_text(encoding="utf-8"))
+    rows = [
+        [f"`{name}`", check["what"], f"{check['passed']:,} of {check['of']:,}"]
+        for name, check in report["checks"].items()
+    ]
+    return markdown([["check", "attack", "withstood"], *rows])
 
 
 def _recorded() -> list[Path]:
