@@ -11,7 +11,7 @@ from typing import Any
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.critic_ensemble import CriticEnsembleAgent
 from fcritic.agents.fac import FAC, Explore
-from fcritic.agents.recipes import RECIPES, changed_fields
+from fcritic.agents.recipes import RECIPES
 from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
 from fcritic.config import TrainConfig
@@ -43,10 +43,10 @@ def meanings(kind: type) -> dict[str, str]:
 def rows(kind: type, prefix: str) -> Iterator[tuple[str, str, str]]:
     """Yields option, default and meaning of each field that a dataclass declares itself."""
     known = meanings(kind)
+    own = inspect.get_annotations(kind)
     for field in dataclasses.fields(kind):
-        if field.name in vars(kind).get("__annotations__", {}) and not dataclasses.is_dataclass(field.default):
-            if field.name != "agent":
-                yield f"--{prefix}{field.name}".replace("_", "-"), in_words(field.default), known[field.name]
+        if field.name in own and field.name != "agent" and not dataclasses.is_dataclass(field.default):
+            yield f"--{prefix}{field.name}".replace("_", "-"), in_words(field.default), known[field.name]
 
 
 def in_words(value: Any) -> str:
@@ -80,7 +80,11 @@ def page() -> str:
 
 def changes(options: Any, prefix: str) -> Iterator[str]:
     """Yields the options that differ from the defaults of their dataclass."""
-    for name, value in changed_fields(options).items():
+    default = type(options)()
+    for name in (field.name for field in dataclasses.fields(options)):
+        value = getattr(options, name)
+        if value == getattr(default, name):
+            continue
         if dataclasses.is_dataclass(value):
             yield from changes(value, f"{prefix}{name}.")
         elif isinstance(value, bool):
