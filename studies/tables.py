@@ -98,14 +98,14 @@ def _cell(values: list[float] | None, column: str, frame: int) -> str:
 
 @functools.cache
 def curves(name: str, where: tuple[tuple[str, str], ...]) -> Curves:
-    """The evaluations in a CSV file below this folder."""
-    (file,) = HERE.rglob(f"{name}.csv")
+    """The evaluations in a CSV file below this folder, or of the benchmarks."""
+    (file,) = [file for folder in (HERE, BENCHMARKS) for file in folder.rglob(f"{name}.csv")]
     found: Curves = {}
     with file.open(newline="", encoding="utf-8") as opened:
         for row in csv.DictReader(opened):
             if any(row.get(column, value) != value for column, value in where) or not row["mean_actor"]:
                 continue
-            method = " ".join(row[part] for part in ("method", "run", "recipe", "changes") if row.get(part))
+            method = " ".join(row[part] for part in ("method", "run", "recipe", "changes", "precision") if row.get(part))
             frame = int(row.get("frames") or row["env_steps"])
             actors = [float(each) for each in row.get("actors", "").split()]
             found.setdefault(method or name, {}).setdefault(int(row["seed"]), {})[frame] = [
