@@ -31,6 +31,9 @@ ROOT = HERE.parent
 BENCHMARKS = ROOT / "benchmarks" / "results"
 MARKS = re.compile(r"(<!-- results: (.*?)-->\n).*?(<!-- end of results -->)", re.DOTALL)
 
+PARTS = ("method", "run", "recipe", "changes", "precision")
+"""The columns that name a method, where a file has them."""
+
 Curves = dict[str, dict[int, dict[int, list[float]]]]
 """Method -> seed -> frames -> the mean actor's return, followed by that of each actor where it is known."""
 
@@ -105,7 +108,9 @@ def curves(name: str, where: tuple[tuple[str, str], ...]) -> Curves:
         for row in csv.DictReader(opened):
             if any(row.get(column, value) != value for column, value in where) or not row["mean_actor"]:
                 continue
-            method = " ".join(row[part] for part in ("method", "run", "recipe", "changes", "precision") if row.get(part))
+            method = " ".join(
+                row[part] for part in ("method", "run", "recipe", "changes", "precision") if row.get(part)
+            )
             frame = int(row.get("frames") or row["env_steps"])
             actors = [float(each) for each in row.get("actors", "").split()]
             found.setdefault(method or name, {}).setdefault(int(row["seed"]), {})[frame] = [
