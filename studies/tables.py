@@ -13,7 +13,8 @@ A table stands between two marks, which are comments in Markdown. The first says
     <!-- end of results -->
 
 `<!-- results: verdicts -->` has every claim of the paper that the recorded results have judged, `<!-- results:
-verdicts theorem-1 -->` all claims of a study, and `<!-- results: counts theory -->` their number by outcome.
+verdicts theorem-1 -->` all claims of a study, `<!-- results: counts theory -->` their number by outcome,
+and `<!-- results: counts -->` that of the paper's claims by group.
 `<!-- results: speed -->` and `<!-- results: reliability -->` show what `benchmarks/results` has recorded.
 """
 
@@ -56,7 +57,7 @@ def table(order: str) -> str:
     if kind == "verdicts":
         return _verdicts(names[0]) if names else _paper_verdicts()
     if kind == "counts":
-        return _counts(names[0])
+        return _counts(names[0]) if names else _paper_counts()
     if kind == "speed":
         return _speed()
     if kind == "reliability":
@@ -143,6 +144,18 @@ def _counts(group: str) -> str:
             counts = [_count(report["claims"], kind) for kind in ("paper", "corrected", "ours", "control")]
             lines.append([f"`{report['experiment']}`", *counts, f"{report['cpu_seconds']:,.0f}"])
     return markdown(lines)
+
+
+def _paper_counts() -> str:
+    """The outcomes of the paper's claims, by group of studies."""
+    found: dict[str, list[str]] = {}
+    for file in _recorded():
+        claims = json.loads(file.read_text(encoding="utf-8"))["claims"]
+        outcomes = found.setdefault(file.relative_to(HERE).parts[0], [])
+        outcomes += [claim["verdict"] for claim in claims if claim["kind"] == "paper"]
+    kinds = ("holds", "fails", "open")
+    rows = [[group, *(str(outcomes.count(kind)) for kind in kinds)] for group, outcomes in found.items()]
+    return markdown([["the paper's claims on", *kinds], *rows])
 
 
 def _count(claims: list[dict], kind: str) -> str:
