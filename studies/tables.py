@@ -15,7 +15,7 @@ A table stands between two marks, which are comments in Markdown. The first says
 `<!-- results: verdicts -->` has every claim of the paper that the recorded results have judged, `<!-- results:
 verdicts theorem-1 -->` all claims of a study, `<!-- results: counts theory -->` their number by outcome,
 and `<!-- results: counts -->` that of the paper's claims by group.
-`<!-- results: speed -->` and `<!-- results: reliability -->` show what `benchmarks/results` has recorded.
+`<!-- results: speed -->`, `peers` and `reliability` show what `benchmarks/results` has recorded.
 """
 
 import csv
@@ -60,6 +60,8 @@ def table(order: str) -> str:
         return _counts(names[0]) if names else _paper_counts()
     if kind == "speed":
         return _speed()
+    if kind == "peers":
+        return _peers()
     if kind == "reliability":
         return _reliability()
     fields = dict(line.split(": ", 1) for line in lines)
@@ -176,6 +178,22 @@ def _speed() -> str:
         times = [f"{rows[seeds]['ms_per_iteration']:.2f}" for seeds in counts]
         shares = ", ".join(f"{100 * rows[seeds]['share_of_floor']:.1f}" for seeds in counts)
         lines.append([f"`{recipe}`", rows[counts[0]]["precision"], *times, f"{shares} %"])
+    return markdown(lines)
+
+
+def _peers() -> str:
+    """Frames per second on two CPU cores beside other libraries: medians, ratios with lowest and highest."""
+    report = json.loads((BENCHMARKS / "speed" / "peers.json").read_text(encoding="utf-8"))
+    lines = [["", "fcritic", "SBX", "ratio", "Stable-Baselines3", "ratio"]]
+    for name in ("sac", "td3"):
+        speeds = {each: f"{np.median(rounds):.0f}/s" for each, rounds in report["steps_per_second"][name].items()}
+        ratios = {
+            peer: "{:.2f} ({:.2f} to {:.2f})".format(report[name][peer], *report["spread"][name][peer])
+            for peer in ("vs_sbx", "vs_sb3")
+        }
+        lines.append(
+            [name.upper(), *(speeds["fcritic"], speeds["sbx"], ratios["vs_sbx"], speeds["sb3"], ratios["vs_sb3"])]
+        )
     return markdown(lines)
 
 
