@@ -5,6 +5,7 @@ import io
 import os
 from pathlib import Path
 import re
+import sys
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -18,6 +19,10 @@ KEPT = {".png", ".svg", ".csv", ".json", ".html", ".py", ".xml"}
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages, the results and the examples."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import options
+
+    files.append(File.generated(config, "reference/options.md", content=options.page()))
     files.append(File.generated(config, "reference/cli.md", content=_command_line()))
     files.append(File.generated(config, "reference/api.md", content=_public_names()))
     for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*")):

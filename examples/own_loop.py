@@ -1,4 +1,4 @@
-"""The agent in a loop of one's own: act, step, store, learn. No run directory, no logs, no evaluation.
+"""The agent in your own loop: act, step, store, learn. No run directory, no logs, no evaluation.
 
 python examples/own_loop.py --steps 6000
 """

@@ -1,4 +1,4 @@
-"""A functional critic alone, in someone else's JAX code: it learns to value a policy class of one's own.
+"""A functional critic alone, in someone else's JAX code: it learns to value your own policy class.
 
 The problem has a known answer. A point moves as s' = 0.9 s + 0.5 a and pays s^2 + 0.1 a^2 per step. The policies
 are a = -k s, each a plain dict {"k": ...}. The critic sees policies with random gains k and learns from random

@@ -114,11 +114,11 @@ class TrainConfig:
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
     recipe: str = "fac"
-    """fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+) or an ablation; sets what follows."""
+    """Algorithm and its numbers: fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+) or an ablation."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), your own code (module:factory or
-    path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (other sizes by
-    their number), deepsea-10-stochastic, trap."""
+    path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (the number is the
+    size), deepsea-10-stochastic, trap."""
     envs: int = 1
     """Parallel environments per seed."""
     steps: int = 1_000_000
@@ -130,42 +130,42 @@ class TrainConfig:
     action_repeat: int = 1
     """Frames for which each action is held; rewards are summed."""
     warmup: int = 10_000
-    """Frames before learning begins (open in the paper; public fork: 10,000)."""
+    """Frames before learning begins (open in the paper)."""
     warmup_actions: Literal["uniform", "policy"] = "uniform"
-    """Who acts until then: chance, or the untrained policy with its noise (open; fork: `policy` for SAC, TD3)."""
+    """Actions during warm-up: uniform at random, or of the untrained policy with its noise (open in the paper)."""
     replay: int = 100_000
-    """Steps per environment that the replay remembers (open in the paper; public fork: 100,000)."""
+    """Steps per environment in the replay (open in the paper)."""
     normalize: bool = True
-    """Scale observations by their running mean and deviation (open in the paper; public fork: on)."""
+    """Scale observations by their running mean and deviation (open in the paper)."""
     recency: float = 8.0
-    """How much more the normaliser trusts late data: the k-th batch has rate w/(w+k) (fork: 8; 1: all alike)."""
+    """Weight w of late data in the normaliser: batch k enters with rate w/(w+k); 1 weighs all batches alike."""
     eval_every: int = 10_000
     """Frames between evaluations of every actor on fresh environments."""
     eval_episodes: int = 1
     """Episodes per actor in each of these evaluations."""
     first_reward_above: float = 0.0
-    """A reward above this counts as found; the frame of the first one is logged. Changes nothing in training."""
+    """The first reward above this is logged with its frame; training does not use it."""
     log_every: int = 1_000
-    """Frames between rows of losses."""
+    """Frames between rows of losses in metrics.jsonl."""
     save_every: int = 50_000
     """Frames between checkpoints; there is always one at the end."""
     keep: int = 2
-    """Checkpoints kept."""
+    """Number of newest checkpoints to keep."""
     env_processes: int = 0
-    """Worker processes that the environments are spread over; 0: they run in the training's own process."""
+    """Worker processes for the environments; 0: they run in the training's own process."""
     env_timeout: float = 60.0
-    """Seconds that one environment may take for one step or reset before that is a fault."""
+    """Longest time, in seconds, for one step or reset of one environment; a longer one is a fault."""
     on_fault: Literal["stop", "skip", "rollback"] = "stop"
-    """When an environment fails: end; rebuild it and skip its episode; or go back to the last checkpoint, then on
-    with other random numbers. A training that diverges ends, or goes back with `rollback`."""
+    """After an environment fails: `stop`; `skip` rebuilds it and drops its episode; `rollback` returns to the last
+    checkpoint and goes on with other random numbers. After a divergence: `rollback` returns, the others stop."""
     value_limit: float = 100.0
-    """A training has diverged when its mean value is so many times max|r|/(1-gamma), the most that the rewards
-    seen allow (at least that of rewards of 1); 0: never."""
+    """Largest mean value before a training counts as diverged, in multiples of max|r|/(1-gamma) over the rewards
+    seen (with at least 1 for max|r|); 0: no limit."""
     log: Literal["files", "wandb", "trackio"] = "files"
-    """Who gets the metrics besides the run's own files: a tracker that is installed. wandb stays offline unless
-    WANDB_MODE says otherwise."""
+    """An installed tracker that receives the metrics besides the run's own files. wandb stays offline unless
+    WANDB_MODE is set."""
     deterministic: bool = False
-    """On a GPU, use only operations whose results do not vary between runs (slower); a CPU's never do."""
+    """Use only deterministic operations on a GPU, which is slower; on a CPU all are."""
 
     def __post_init__(self) -> None:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"

@@ -13,7 +13,9 @@ A table stands between two marks, which are comments in Markdown. The first says
     <!-- end of results -->
 
 `<!-- results: verdicts -->` has every claim of the paper that the recorded results have judged, `<!-- results:
-verdicts theorem-1 -->` all claims of a study, and `<!-- results: counts theory -->` their number by outcome.
+verdicts theorem-1 -->` all claims of a study, `<!-- results: counts theory -->` their number by outcome,
+and `<!-- results: counts -->` that of the paper's claims by group.
+`<!-- results: speed -->`, `peers` and `reliability` show what `benchmarks/results` has recorded.
 """
 
 import csv
@@ -27,7 +29,11 @@ import numpy as np
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+BENCHMARKS = ROOT / "benchmarks" / "results"
 MARKS = re.compile(r"(<!-- results: (.*?)-->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+PARTS = ("method", "run", "recipe", "changes", "precision")
+"""The columns that name a method, where a file has them."""
 
 Curves = dict[str, dict[int, dict[int, list[float]]]]
 """Method -> seed -> frames -> the mean actor's return, followed by that of each actor where it is known."""
@@ -35,7 +41,8 @@ Curves = dict[str, dict[int, dict[int, list[float]]]]
 
 def pages() -> list[Path]:
     """The pages that may have tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(HERE.rglob("*.md"))]
+    folders = (ROOT / "docs", HERE, BENCHMARKS)
+    return [ROOT / "README.md", *(page for folder in folders for page in sorted(folder.rglob("*.md")))]
 
 
 def written(text: str) -> str:
@@ -50,7 +57,13 @@ def table(order: str) -> str:
     if kind == "verdicts":
         return _verdicts(names[0]) if names else _paper_verdicts()
     if kind == "counts":
-        return _counts(names[0])
+        return _counts(names[0]) if names else _paper_counts()
+    if kind == "speed":
+        return _speed()
+    if kind == "peers":
+        return _peers()
+    if kind == "reliability":
+        return _reliability()
     fields = dict(line.split(": ", 1) for line in lines)
     where = dict(each.split("=", 1) for each in fields.get("where", "").split())
     return _curves([kind, *names], where, fields["frames"].split(), fields["rows"].split(" | "))
@@ -91,14 +104,16 @@ def _cell(values: list[float] | None, column: str, frame: int) -> str:
 
 @functools.cache
 def curves(name: str, where: tuple[tuple[str, str], ...]) -> Curves:
-    """The evaluations in a CSV file below this folder."""
-    (file,) = HERE.rglob(f"{name}.csv")
+    """The evaluations in a CSV file below this folder, or of the benchmarks."""
+    (file,) = [file for folder in (HERE, BENCHMARKS) for file in folder.rglob(f"{name}.csv")]
     found: Curves = {}
     with file.open(newline="", encoding="utf-8") as opened:
         for row in csv.DictReader(opened):
             if any(row.get(column, value) != value for column, value in where) or not row["mean_actor"]:
                 continue
-            method = " ".join(row[part] for part in ("method", "run", "recipe", "changes") if row.get(part))
+            method = " ".join(
+                row[part] for part in ("method", "run", "recipe", "changes", "precision") if row.get(part)
+            )
             frame = int(row.get("frames") or row["env_steps"])
             actors = [float(each) for each in row.get("actors", "").split()]
             found.setdefault(method or name, {}).setdefault(int(row["seed"]), {})[frame] = [
@@ -133,9 +148,63 @@ def _counts(group: str) -> str:
     return markdown(lines)
 
 
+def _paper_counts() -> str:
+    """The outcomes of the paper's claims, by group of studies."""
+    found: dict[str, list[str]] = {}
+    for file in _recorded():
+        claims = json.loads(file.read_text(encoding="utf-8"))["claims"]
+        outcomes = found.setdefault(file.relative_to(HERE).parts[0], [])
+        outcomes += [claim["verdict"] for claim in claims if claim["kind"] == "paper"]
+    kinds = ("holds", "fails", "open")
+    rows = [[group, *(str(outcomes.count(kind)) for kind in kinds)] for group, outcomes in found.items()]
+    return markdown([["the paper's claims on", *kinds], *rows])
+
+
 def _count(claims: list[dict], kind: str) -> str:
     outcomes = [claim["verdict"] for claim in claims if claim["kind"] == kind]
     return f"{outcomes.count('holds')} of {len(outcomes)} hold" if outcomes else ""
+
+
+def _speed() -> str:
+    """Milliseconds per iteration on a GPU, by recipe and number of seeds."""
+    found: dict[str, dict[int, dict]] = {}
+    for row in json.loads((BENCHMARKS / "performance" / "update.json").read_text(encoding="utf-8"))["rows"]:
+        found.setdefault(row["recipe"], {})[row["seeds"]] = row
+    counts = sorted({seeds for each in found.values() for seeds in each})
+    lines = [
+        ["recipe", "precision", *(f"{seeds} seed{'s' * (seeds > 1)}" for seeds in counts), "share of the floor"]
+    ]
+    for recipe, rows in sorted(found.items(), key=lambda each: each[0]):
+        times = [f"{rows[seeds]['ms_per_iteration']:.2f}" for seeds in counts]
+        shares = ", ".join(f"{100 * rows[seeds]['share_of_floor']:.1f}" for seeds in counts)
+        lines.append([f"`{recipe}`", rows[counts[0]]["precision"], *times, f"{shares} %"])
+    return markdown(lines)
+
+
+def _peers() -> str:
+    """Frames per second on two CPU cores beside other libraries: medians, ratios with lowest and highest."""
+    report = json.loads((BENCHMARKS / "speed" / "peers.json").read_text(encoding="utf-8"))
+    lines = [["", "fcritic", "SBX", "ratio", "Stable-Baselines3", "ratio"]]
+    for name in ("sac", "td3"):
+        speeds = {each: f"{np.median(rounds):.0f}/s" for each, rounds in report["steps_per_second"][name].items()}
+        ratios = {
+            peer: "{:.2f} ({:.2f} to {:.2f})".format(report[name][peer], *report["spread"][name][peer])
+            for peer in ("vs_sbx", "vs_sb3")
+        }
+        lines.append(
+            [name.upper(), *(speeds["fcritic"], speeds["sbx"], ratios["vs_sbx"], speeds["sb3"], ratios["vs_sb3"])]
+        )
+    return markdown(lines)
+
+
+def _reliability() -> str:
+    """The attacks of the benchmark, and how many were withstood."""
+    report = json.loads((BENCHMARKS / "reliability" / "report.json").read_text(encoding="utf-8"))
+    rows = [
+        [f"`{name}`", check["what"], f"{check['passed']:,} of {check['of']:,}"]
+        for name, check in report["checks"].items()
+    ]
+    return markdown([["check", "attack", "withstood"], *rows])
 
 
 def _recorded() -> list[Path]:

@@ -1,14 +1,13 @@
 """The pages of docs/ that map the paper, their tables, and what the names in them mean."""
 
 import ast
+import contextlib
 import importlib
 from pathlib import Path
 import re
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAPER = (DOCS / "paper.md").read_text(encoding="utf-8")
-DESIGN = (DOCS / "design.md").read_text(encoding="utf-8")
-BASELINES = (DOCS / "baselines.md").read_text(encoding="utf-8")
 
 
 def _defined() -> dict[str, list[str]]:
@@ -43,9 +42,18 @@ def table(heading: str) -> list[list[str]]:
 def resolve(name: str) -> object:
     """What a dotted name means: a module, or what is found in one attribute by attribute."""
     first, _, rest = name.partition(".")
-    if first != "fcritic":
-        assert len(DEFINED[first]) == 1, f"{name} means more than one thing: {', '.join(DEFINED[first])}"
-        name = f"{DEFINED[first][0]}.{rest}"
+    if first == "fcritic":
+        return _found(name)
+    found = {}
+    for home in DEFINED[first]:
+        with contextlib.suppress(AttributeError, AssertionError):
+            found[home] = _found(f"{home}.{rest}".rstrip("."))
+    assert found, f"{name} does not exist in {' or '.join(DEFINED[first])}"
+    assert len({id(each) for each in found.values()}) == 1, f"{name} means more than one thing: {', '.join(found)}"
+    return next(iter(found.values()))
+
+
+def _found(name: str) -> object:
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:

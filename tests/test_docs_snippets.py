@@ -1,4 +1,4 @@
-"""The code of docs/python.md runs from top to bottom, and the findings of docs/own-environment.md exist."""
+"""The code of docs/python.md runs from top to bottom, and the findings of docs/environments.md exist."""
 
 from pathlib import Path
 import re
@@ -29,7 +29,7 @@ def test_the_page_about_python_runs(tmp_path, monkeypatch):
 
 
 def test_the_table_of_findings_is_complete():
-    page = (ROOT / "docs" / "own-environment.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 4]
     listed = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
     source = "".join(path.read_text() for path in Path(checkup.__file__).parent.glob("*.py"))

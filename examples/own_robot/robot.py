@@ -1,4 +1,4 @@
-"""A robot of one's own: a two-wheeled bot that balances and rolls to a line on the floor."""
+"""Your own robot: a two-wheeled bot that balances and rolls to a line on the floor."""
 
 import json
 from pathlib import Path

@@ -99,11 +99,11 @@ class AbstractAgent(abc.ABC, Generic[State]):
     critic_steps: int = 3
     """Critic updates before each actor update, G (text: fixed at 3; 2 or 3 suffice, 1 is unstable)."""
     cycles: int = 1
-    """Rounds of `critic_steps` + 1 updates per iteration (paper: 1; public code: 3)."""
+    """Rounds of `critic_steps` + 1 updates per iteration (paper: 1)."""
     actor_delay: int = 1
     """Cycles per actor update (paper: 1; TD3's delayed actor: 2)."""
     actor_batch: ActorBatch = "own"
-    """Batch of the actor update: its own (line 18), or the last critic update's (published SAC and TD3)."""
+    """Batch of the actor update: its own (Algorithm 5, line 18), or the last critic update's."""
 
     precision: Precision = "auto"
     """Precision of the critics in an update: `float32`, `bfloat16` (parameters, sums and values in float32), or

@@ -68,17 +68,17 @@ class CriticEnsembleAgent(AbstractAgent[State]):
     """An actor and several critics that regress on the same target."""
 
     critic_steps: int = 1
-    """Critic updates per cycle, G (SAC, TD3: 1; SAC+ and TD3+: 10, the ratio of the paper's text for SAC+)."""
+    """Critic updates per cycle, G (SAC, TD3: 1; SAC+, TD3+: 10, the paper's ratio for SAC+)."""
     actor_batch: ActorBatch = "last"
-    """Batch of the actor update: the last critic update's, as in all published codes, or its `own`."""
+    """Batch of the actor update: the last critic update's, as in published SAC and TD3, or its own."""
     critics: int = 2
     """Critics and targets (Haarnoja 2018, Fujimoto 2018: 2; paper's SAC+ and TD3+: 10)."""
     subset: Subset = "all"
-    """Target critics whose minimum is the target: `all`, or a number of them, drawn at each update (public code: 1,
+    """Target critics whose minimum is the target: `all`, or this many, drawn at each update (SAC+, TD3+: 1;
     REDQ: 2)."""
     actor_value: ActorValue = "min"
-    """The value that the actor climbs: `min`, `mean` or the `first` critic (public code: min; plus: mean;
-    sfujim/TD3: first)."""
+    """Value that the actor climbs: minimum, mean or first of the critics (SAC: min; SAC+, TD3+: mean; Fujimoto's
+    TD3: first)."""
     layer_norm: bool = False
     """Layer norm in the critics between linear and ReLU (paper's SAC+ and TD3+: on)."""
     learning_rate: float = 3e-4

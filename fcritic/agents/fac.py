@@ -32,14 +32,13 @@ class Explore:
     """How the actors collect data."""
 
     noise: float = 0.0
-    """Standard deviation of each step's addition to the exploration noise, unknown to the critics (paper: none;
-    TD3+: 0.2)."""
+    """Standard deviation of the exploration noise added at each step (paper: none; TD3+: 0.2)."""
     memory: float = 0.85
-    """Share of that noise that stays from step to step (TD3+: 0.85; 0: no memory)."""
+    """Share m of the noise that persists: x <- m x + noise N(0, 1) (TD3+: 0.85; 0: white noise)."""
     actors: int | None = None
-    """Ablation: only the first so many actors collect data, all learn from it (paper: all collect)."""
+    """Number of actors that collect data for all (ablation; paper: all actors)."""
     per_step: bool = False
-    """Ablation: draw the rollout actor at every step instead of every episode (line 7)."""
+    """Draw the rollout actor at every step (ablation; paper: once per episode, Algorithm 5, line 7)."""
 
     def __post_init__(self) -> None:
         require_at_least(0, **{"explore.noise": self.noise})
@@ -96,7 +95,7 @@ class FAC(AbstractAgent[FACState]):
     members: int = 10
     """Actors and critics, n (text: 10)."""
     critics: int | None = None
-    """Number of critics, where it differs from that of the actors (paper: n; needs `pairing` mean)."""
+    """Critics, if not as many as actors, which needs `--pairing mean` (paper: n)."""
     learning_rate: float = 3e-4
     """Step of Adam for actors and critics (Table 1)."""
     tau: float = 0.005
@@ -110,25 +109,24 @@ class FAC(AbstractAgent[FACState]):
     joint_hidden: tuple[int, ...] = (256, 256)
     """Hidden layers of the joint encoder E_joint (Table 1)."""
     layer_norm: bool = True
-    """Layer norm in E_sa (also its output) and E_joint (open; public code: on)."""
+    """Layer norm in E_sa (also its output) and E_joint (open in the paper)."""
     actor_last_scale: float = 0.003
-    """Spread of the actors' last layer at the start (open; public code: 0.003, so all begin near 0)."""
+    """Initial weights of the actors' last layer are uniform in +- this, so all actors begin near 0 (open)."""
     actor_reach: float | None = None
-    """Upper limit of the mean size of an actor's last layer before its tanh, which keeps actions off their bounds,
-    where the tanh is flat (paper: none; Wang 2020: 1)."""
+    """Largest mean magnitude of an actor's output before its tanh, to keep actions off their bounds, where the tanh
+    is flat (paper: none; Wang 2020: 1)."""
     encoder: EncoderConfig = EncoderConfig()
     """The actor encoder E_act."""
     functional: bool = True
-    """Ablation: False gives plain critics Q(s, a), each learning on its own actor only."""
+    """Critics take the policy as an input; without, they are plain Q(s, a), each on its own actor (ablation)."""
     second_term: float = 1.0
-    """Weight of the second gradient term, through the policy input (1: the exact gradient, 0: without)."""
+    """Weight of the second gradient term, through the policy input, in eq. (2) (1: exact gradient; 0: ablation)."""
     pairing: Pairing = "fixed"
-    """Which critic improves an actor: its own (paper), or the mean of all."""
+    """Critic that an actor climbs: its own (paper), or the mean of all."""
     explore: Explore = Explore()
     """How the actors collect data."""
     prior_scale: float = 0.0
-    """beta: a fixed random function with a standard deviation of about beta, added to each critic and its target
-    (paper: none)."""
+    """Standard deviation of the fixed random prior function added to each critic and its target (paper: none)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -67,7 +67,7 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
 
 
 def register(kind: Kind) -> Kind:
-    """Adds an algorithm of one's own, so that its runs can be read, and returns it, as a decorator does.
+    """Adds your algorithm, so that its runs can be read, and returns it, as a decorator does.
 
     It is kept for this program alone: whoever loads a run of it registers the class first.
     """

@@ -40,15 +40,15 @@ class SAC(CriticEnsembleAgent[SACState]):
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "entropy", "temperature")
 
     entropy_per_dimension: float = -1.0
-    """Target entropy, H, per dimension of the action (Haarnoja 2018: -1; RLPD: -0.5; public code: -1.609)."""
+    """Target entropy, H, per dimension of the action (Haarnoja 2018: -1; RLPD: -0.5)."""
     initial_temperature: float = 1.0
-    """alpha at the start (public code, RLPD: 1; pytorch_sac: 0.1)."""
+    """Temperature alpha at the start (RLPD: 1; pytorch_sac: 0.1)."""
     learn_temperature: bool = True
-    """Whether alpha is learned; with a fixed 0.2 the agent learns next to nothing on cheetah-run."""
+    """Learn alpha; a fixed 0.2 learns next to nothing on cheetah-run in published curves."""
     temperature_learning_rate: float | None = None
-    """Step of Adam for log alpha (by default the common one; pytorch_sac: 1e-4)."""
+    """Step of Adam for log alpha (default: `--learning-rate`; pytorch_sac: 1e-4)."""
     log_std_range: tuple[float, float] = (-20.0, 2.0)
-    """Bounds of the log standard deviation of the actor (public code: -20, 2; pytorch_sac: -5, 2)."""
+    """Bounds of the log standard deviation of the actor (pytorch_sac: -5, 2)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

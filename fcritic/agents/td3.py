@@ -37,18 +37,17 @@ class TD3(CriticEnsembleAgent[TD3State]):
     actor_delay: int = 2
     """Cycles per actor update, d (Fujimoto 2018: 2; TD3+: 1, after its 10 critic updates)."""
     targets_with_actor: bool = True
-    """Whether targets move with the actor's updates only (Fujimoto 2018), or after every critic update (TD3+)."""
+    """Move targets with the actor's updates only (Fujimoto 2018); TD3+ moves them after every critic update."""
     smoothing_scale: float = 0.2
     """Standard deviation of the noise on the target's action, sigma~ (Fujimoto 2018)."""
     smoothing_clip: float = 0.5
     """Largest such noise, c (Fujimoto 2018)."""
     noise_scale: float = 0.2
-    """Standard deviation of each step's addition to the exploration noise (public code: 0.2; sfujim/TD3: 0.1
-    without memory)."""
+    """Standard deviation of the exploration noise added at each step (Fujimoto's TD3: 0.1, without memory)."""
     noise_memory: float = 0.85
-    """Share of the noise that stays: x <- m x + scale N(0, 1), reset each episode (public code: 0.85; 0: none)."""
+    """Share m of the noise that persists: x <- m x + scale N(0, 1), reset each episode; 0: white noise."""
     actor_last_scale: float = 0.003
-    """Spread of the actor's last layer at the start (public code: 0.003)."""
+    """Initial weights of the actor's last layer are uniform in +- this."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

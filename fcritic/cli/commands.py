@@ -33,9 +33,9 @@ class TrainOptions:
     out: str | None = None
     """Directory of the run; without it runs/RECIPE-TASK-SEED."""
     yes: bool = False
-    """Start also what is estimated to take more than a day."""
+    """Start even if the estimated time exceeds a day."""
     quiet: bool = False
-    """Say nothing but errors."""
+    """Print errors only."""
     json: bool = False
     """Print the outcome as JSON."""
 
@@ -132,11 +132,11 @@ class ResumeOptions:
     directory: Directory
     """Directory of the run."""
     steps: int | None = None
-    """A new last frame, to make a run longer."""
+    """New last frame, to make the run longer."""
     yes: bool = False
-    """Continue also what is estimated to take more than another day."""
+    """Continue even if the estimated time exceeds another day."""
     quiet: bool = False
-    """Say nothing but errors."""
+    """Print errors only."""
     json: bool = False
     """Print the outcome as JSON."""
 

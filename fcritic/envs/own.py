@@ -1,4 +1,4 @@
-"""Tasks that are one's own Python code: ``module:factory``, ``path/to/file.py:factory`` or a callable.
+"""Tasks that are your own Python code: ``module:factory``, ``path/to/file.py:factory`` or a callable.
 
 A factory takes no arguments and returns a Gymnasium environment or an `AbstractEnv`. One that takes `num_envs`
 returns a Gymnasium vector environment with so many sub-environments.

@@ -37,18 +37,18 @@ class EncoderConfig:
     code: int = 128
     """Actor encoding dimension (Table 1)."""
     width: int = 128
-    """Width of the transformer (open; Table 1 fixes only the code, so both are equal)."""
+    """Width of the transformer (open in the paper; equal to the code by default)."""
     layers: tuple[int, ...] = (-2, -1)
-    """Policy layers whose neurons are read: "last two" (Table 1), counted with the action as the last."""
+    """Policy layers whose activations are read; -1 is the action (Table 1: "last two")."""
     tokens: TokenKind = "neurons"
-    """`neurons`: a token is one neuron seen through all probes; `probes`: one probe seen through all neurons
-    (open: the text speaks of both)."""
+    """One token per neuron (its activations on all probes), or one per probe (the activations of all neurons); the
+    paper's text mentions both."""
     shared: bool = False
-    """One encoder for all critics instead of one each (paper: one each)."""
+    """One encoder for all critics (paper: one each)."""
     probe_scale: float = 2.0
-    """Standard deviation of the probes at the start, in the space of normalised observations (open)."""
+    """Standard deviation of the initial probes, in normalised observations (open in the paper)."""
     train_probes: bool = True
-    """Whether the probes learn (text: end to end, as part of Xi)."""
+    """Train the probes with the critics (paper: yes, as part of Xi)."""
 
     def __post_init__(self) -> None:
         if min(self.probes, self.depth, self.heads, self.code, self.width, len(self.layers)) < 1:

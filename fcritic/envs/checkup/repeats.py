@@ -124,11 +124,9 @@ def _has_methods(env: Any) -> bool:
 
 def _no_state(has_methods: bool) -> Finding:
     what = "the state cannot be saved: when a run resumes, an episode begins"
-    advice = (
-        "give the environment get_state() -> dict[str, np.ndarray] and set_state(state): docs/own-environment.md"
-    )
+    advice = "give the environment get_state() -> dict[str, np.ndarray] and set_state(state): docs/environments.md"
     if has_methods:
-        advice = "get_state must return named arrays, and no wrapper may hold a state: docs/own-environment.md"
+        advice = "get_state must return named arrays, and no wrapper may hold a state: docs/environments.md"
     return Finding("note", "no-state", what, advice=advice)
 
 

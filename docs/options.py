@@ -1,0 +1,98 @@
+"""The page of options, from the docstrings of the fields that they are."""
+
+import ast
+from collections.abc import Iterator
+import dataclasses
+import inspect
+import itertools
+import textwrap
+from typing import Any
+
+from fcritic.agents.base import AbstractAgent
+from fcritic.agents.critic_ensemble import CriticEnsembleAgent
+from fcritic.agents.fac import FAC, Explore
+from fcritic.agents.recipes import RECIPES
+from fcritic.agents.sac import SAC
+from fcritic.agents.td3 import TD3
+from fcritic.config import TrainConfig
+from fcritic.networks.actor_encoder import EncoderConfig
+
+SECTIONS: list[tuple[str, type, str]] = [
+    ("Training", TrainConfig, ""),
+    ("Every agent", AbstractAgent, ""),
+    ("Functional actor-critic", FAC, ""),
+    ("Its encoder", EncoderConfig, "encoder."),
+    ("Its exploration", Explore, "explore."),
+    ("SAC and TD3", CriticEnsembleAgent, ""),
+    ("SAC", SAC, ""),
+    ("TD3", TD3, ""),
+]
+"""Heading, dataclass, and the prefix of its options."""
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Returns the docstrings of the fields that a dataclass declares itself, by name."""
+    (body,) = [node.body for node in ast.parse(textwrap.dedent(inspect.getsource(kind))).body]
+    found = {}
+    for field, text in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            found[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def rows(kind: type, prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Yields option, default and meaning of each field that a dataclass declares itself."""
+    known = meanings(kind)
+    own = inspect.get_annotations(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in own and field.name != "agent" and not dataclasses.is_dataclass(field.default):
+            yield f"--{prefix}{field.name}".replace("_", "-"), in_words(field.default), known[field.name]
+
+
+def in_words(value: Any) -> str:
+    """Returns a default as it is typed on a command line."""
+    if value is dataclasses.MISSING:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return "none" if value is None else f"{value}"
+
+
+def page() -> str:
+    """Returns the page in Markdown."""
+    parts = [
+        "# Options",
+        "Every option of `fcritic train`, from the docstrings of the fields in the sources. Defaults are those of "
+        "the algorithm; the [recipes](#recipes) change some. On a CPU `fcritic train` alone is `make train`.",
+    ]
+    for heading, kind, prefix in SECTIONS:
+        lines = ["| option | default | meaning |", "|---|---|---|"]
+        for option, default, meaning in rows(kind, prefix):
+            lines.append(f"| `{option}` | {default} | {escaped(meaning)} |")
+        parts += [f"## {heading}", "\n".join(lines)]
+    lines = ["| recipe | meaning | options that differ from its algorithm's defaults |", "|---|---|---|"]
+    for name, (agent, meaning) in RECIPES.items():
+        lines.append(f"| `{name}` | {escaped(meaning)} | {', '.join(changes(agent, ''))} |")
+    return "\n\n".join([*parts, "## Recipes", "\n".join(lines)]) + "\n"
+
+
+def changes(options: Any, prefix: str) -> Iterator[str]:
+    """Yields the options that differ from the defaults of their dataclass."""
+    default = type(options)()
+    for name in (field.name for field in dataclasses.fields(options)):
+        value = getattr(options, name)
+        if value == getattr(default, name):
+            continue
+        if dataclasses.is_dataclass(value):
+            yield from changes(value, f"{prefix}{name}.")
+        elif isinstance(value, bool):
+            yield f"`--{prefix}{'' if value else 'no-'}{name}`".replace("_", "-")
+        else:
+            yield f"`--{prefix}{name.replace('_', '-')} {in_words(value)}`"
+
+
+def escaped(text: str) -> str:
+    """Returns text that may stand in a cell."""
+    return text.replace("|", "\\|").replace("<", "&lt;")
