@@ -1,0 +1,243 @@
+"""The functional policy evaluator: one critic Q(policy, s, a) learns from logged data to value many policies.
+
+It is fitted Q evaluation with the policy as an input. Each update draws policies and, for each of them, a few logged
+transitions (the product set of Algorithm 5, sampled), and moves Q(pi, s, a) toward equation (13),
+y = r + gamma Q_tar(pi, s', pi(s')). A policy enters by what it does: its actions at probe states, taken from the
+data, make its code; its actions at the logged next states make its targets. A policy that comes later is valued by
+one pass through the critic, without training.
+
+`fqe` fits one critic of the same form for each policy instead, on the same data, as it is usually done, and `blind`
+one critic that does not see the policy. Everything here is numbers; `fcritic.offline` reads data and policies.
+"""
+
+import dataclasses
+from functools import partial
+import math
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+import optax
+
+from fcritic import ensembles
+from fcritic.agents.base import Learner
+from fcritic.errors import UsageError, require_at_least
+from fcritic.networks.behaviour_encoder import BehaviourEncoder
+from fcritic.networks.mlp import MLP, Exact
+from fcritic.randomness import apart
+
+Method = Literal["functional", "fqe", "blind"]
+Metrics = dict[str, Float[Array, ""]]
+
+
+class Rows(NamedTuple):
+    """Logged transitions as the critics see them: observations normalised, rewards centred and scaled."""
+
+    obs: Float[Array, "rows obs"]
+    act: Float[Array, "rows act"]
+    reward: Float[Array, " rows"]
+    discount: Float[Array, " rows"]
+    next_obs: Float[Array, "rows obs"]
+
+
+class Problem(NamedTuple):
+    """All that a fit learns from."""
+
+    rows: Rows
+    end_value: Float[Array, ""]
+    """What it is worth to have ended. Centred rewards lack their mean at every step, also after the end."""
+    probes: Float[Array, "policies probes act_and_deviation"]
+    """The policies' mean actions at the probe states, and their standard deviations there."""
+    next_act: Float[Array, "policies rows act"]
+    """Their actions at the logged next states; one draw each where they are stochastic."""
+    row_pool: Int[Array, "critics pool"]
+    """The rows from which each member of the ensemble learns."""
+    policy_pool: Int[Array, "critics pool"]
+    """The policies from which it learns."""
+
+
+class Critic(eqx.Module):
+    """Q(pi, s, a): an encoder of the policy's behaviour, and a network of its code, the state and the action."""
+
+    encoder: BehaviourEncoder | None
+    """None where the critic does not see the policy."""
+    head: MLP
+
+    def codes(self, probes: Float[Array, "policies probes _"]) -> Float[Array, "policies code"]:
+        """Returns the codes of policies, which are empty where the critic does not see them."""
+        return jnp.zeros((len(probes), 0)) if self.encoder is None else self.encoder(probes)
+
+
+def activations(
+    head: MLP,
+    codes: Float[Array, "policies code"],
+    obs: Float[Array, "policies batch obs"],
+    act: Float[Array, "policies batch act"],
+) -> tuple[Float[Array, "policies batch _"], ...]:
+    """Returns the layers of Q(pi_j, s_jb, a_jb); a code is multiplied once for all rows of its policy."""
+    return head.activations(codes[:, None], obs, act) if codes.shape[-1] else head.activations(obs, act)
+
+
+def values(head: MLP, codes: Array, obs: Array, act: Array) -> Float[Array, "policies batch"]:
+    """Returns Q(pi_j, s_jb, a_jb)."""
+    return activations(head, codes, obs, act)[-1][..., 0]
+
+
+def features(head: MLP, codes: Array, obs: Array, act: Array) -> Float[Array, "policies batch features"]:
+    """Returns phi^pi(s, a): the last hidden layer, in which the value is linear, and the constant 1."""
+    last = activations(head, codes, obs, act)[-2]
+    return jnp.concatenate([last, jnp.ones((*last.shape[:-1], 1))], axis=-1)
+
+
+class Fitted(eqx.Module):
+    """The learned part of one member, or of all along a leading axis."""
+
+    critic: Learner
+    target: MLP
+    """The delayed head; codes are the online encoder's, as in equation (12)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatorConfig:
+    """How policies are valued from logs."""
+
+    method: Method = "functional"
+    """`functional`: one critic for all policies; `fqe`: one for each; `blind`: one that does not see the policy."""
+    discount: float = 0.99
+    """Discount factor per action, gamma."""
+    members: int = 5
+    """Critics in the ensemble; each learns from its own part of the data and of the policies (fqe: always 1)."""
+    steps: int = 16_000
+    """Updates of each critic."""
+    policies_per_update: int = 32
+    """Policies drawn for each update (fqe: its one)."""
+    rows_per_policy: int = 16
+    """Transitions drawn for each of them (fqe: as many times `policies_per_update` / 2, so 256)."""
+    share: float = 0.8
+    """Share of the policies that each member learns from. What it has not seen tells how well it generalises."""
+    probes: int = 64
+    """States of the data at which a policy's actions are its description."""
+    encoder_hidden: tuple[int, ...] = (256,)
+    """Hidden layers between those actions and the code."""
+    code: int = 64
+    """Numbers in a policy's code."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Hidden layers of the critic; the last one holds the features of the trust metric."""
+    learning_rate: float = 3e-4
+    """First step of Adam; it falls to a twentieth along a cosine."""
+    tau: float = 0.05
+    """Target update rate; a slow target takes long to bring values to their level."""
+
+    def __post_init__(self) -> None:
+        counts = ("members", "steps", "policies_per_update", "rows_per_policy", "probes", "code")
+        require_at_least(1, **{name: getattr(self, name) for name in counts})
+        for name in ("encoder_hidden", "hidden"):
+            require_at_least(1, **{name: min(getattr(self, name), default=0)})
+        if not 0 <= self.discount < 1:
+            raise UsageError(f"--discount must be in [0, 1), not {self.discount:g}")
+        for name in ("share", "tau"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UsageError(f"--{name} must be above 0 and at most 1, not {getattr(self, name):g}")
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise UsageError(f"--learning-rate must be above 0, not {self.learning_rate:g}")
+
+    @property
+    def batch(self) -> tuple[int, int]:
+        """Policies and rows of one update of one critic."""
+        if self.method == "fqe":
+            return 1, self.policies_per_update * self.rows_per_policy // 2
+        return self.policies_per_update, self.rows_per_policy
+
+    def critics(self, policies: int) -> int:
+        """Returns how many critics there are for so many policies."""
+        return policies if self.method == "fqe" else self.members
+
+    def td_rows(self, policies: int) -> int:
+        """Returns the number of transitions that all updates of all critics use."""
+        drawn, rows = self.batch
+        return self.critics(policies) * self.steps * drawn * rows
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Returns Adam with a step that falls."""
+        return optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.steps, alpha=0.05))
+
+    def init(self, obs_dim: int, act_dim: int, critics: int, key: PRNGKeyArray) -> Fitted:
+        """Returns critics that have not learned yet, stacked."""
+
+        def one(key: PRNGKeyArray) -> Fitted:
+            encoder_key, head_key = apart(key)
+            encoder, code = None, 0
+            if self.method == "functional":
+                encoder = BehaviourEncoder(self.probes, act_dim, self.encoder_hidden, self.code, key=encoder_key)
+                code = self.code
+            head = MLP(code + obs_dim + act_dim, self.hidden, 1, key=head_key, layer_norm=True, last=Exact)
+            return Fitted(Learner.start(Critic(encoder, head), self.optimiser()), head)
+
+        return ensembles.stack(one, critics, key)
+
+    def update(
+        self,
+        fitted: Fitted,
+        problem: Problem,
+        row_pool: Int[Array, " pool"],
+        policy_pool: Int[Array, " pool"],
+        key: PRNGKeyArray,
+    ) -> tuple[Fitted, Metrics]:
+        """Returns one critic after one update, and its metrics."""
+        policy_key, row_key = jax.random.split(key)
+        policies, rows = self.batch
+        drawn = policy_pool[jax.random.randint(policy_key, (policies,), 0, len(policy_pool))]
+        where = row_pool[jax.random.randint(row_key, (policies, rows), 0, len(row_pool))]
+        batch = jax.tree.map(lambda leaf: leaf[where], problem.rows)
+        probes, next_act = problem.probes[drawn], problem.next_act[drawn[:, None], where]
+        online = fitted.critic.net
+        next_value = values(fitted.target, online.codes(probes), batch.next_obs, next_act)
+        after = batch.discount * next_value + (1 - batch.discount) * problem.end_value
+        goal = jax.lax.stop_gradient(batch.reward + self.discount * after)
+
+        def loss(critic: Critic) -> tuple[Float[Array, ""], Float[Array, "policies rows"]]:
+            error = goal - values(critic.head, critic.codes(probes), batch.obs, batch.act)
+            return jnp.mean(error**2), error
+
+        grads, error = jax.grad(loss, has_aux=True)(online)
+        critic = fitted.critic.apply(grads, self.optimiser())
+        target = ensembles.polyak(fitted.target, critic.net.head, self.tau)
+        return Fitted(critic, target), {"loss": jnp.mean(error**2), "residual": jnp.mean(error)}
+
+    @partial(jax.jit, static_argnames=("self", "count"))
+    def learn(
+        self, fitted: Fitted, problem: Problem, key: PRNGKeyArray, first: Int[Array, ""] | int, count: int
+    ) -> tuple[Fitted, Metrics]:
+        """Returns all critics after `count` updates, of which the first has the number `first`; mean metrics."""
+
+        def step(fitted: Fitted, number: Int[Array, ""]) -> tuple[Fitted, Metrics]:
+            keys = jax.random.split(jax.random.fold_in(key, number), len(problem.row_pool))
+            one = vmap(self.update, in_axes=(0, None, 0, 0, 0))
+            return one(fitted, problem, problem.row_pool, problem.policy_pool, keys)
+
+        fitted, metrics = jax.lax.scan(step, fitted, first + jnp.arange(count))
+        return fitted, jax.tree.map(jnp.mean, metrics)
+
+
+@jax.jit
+def start_values(
+    critics: Critic,
+    probes: Float[Array, "policies probes _"],
+    obs: Float[Array, "starts obs"],
+    act: Float[Array, "policies starts act"],
+) -> Float[Array, "critics policies"]:
+    """Returns each critic's mean of Q(pi, s, pi(s)) over the first states of episodes."""
+    everywhere = jnp.broadcast_to(obs, (len(probes), *obs.shape))
+    return vmap(lambda one: values(one.head, one.codes(probes), everywhere, act).mean(axis=1))(critics)
+
+
+@jax.jit
+def own_start_values(
+    critics: Critic, obs: Float[Array, "starts obs"], act: Float[Array, "policies starts act"]
+) -> Float[Array, " policies"]:
+    """Returns the value of each policy by the critic that is its own, as `fqe` has them."""
+    empty = jnp.zeros((1, 0))
+    return vmap(lambda one, own: values(one.head, empty, obs[None], own[None]).mean())(critics, act)
