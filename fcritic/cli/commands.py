@@ -7,7 +7,7 @@ from pathlib import Path
 import shlex
 import shutil
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -18,6 +18,9 @@ from fcritic.config import TrainConfig
 from fcritic.disk import Place
 from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
+
+if TYPE_CHECKING:
+    from fcritic.runs.directory import RunDirectory
 
 prepare()
 

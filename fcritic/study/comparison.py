@@ -17,8 +17,7 @@ from fcritic.errors import UsageError
 from fcritic.results import read as results
 from fcritic.results import statistics
 from fcritic.runs.directory import RunDirectory
-from fcritic.study.report import Section, Table
-from fcritic.study.spec import Findings, Kind, Run, Study, Trainings, Verdict, require_different
+from fcritic.study.spec import Findings, Kind, Run, Section, Study, Table, Trainings, Verdict, require_different
 
 END = 0.1
 """A seed's end score is the mean of its evaluations in this last part of the frames: single ones are noisy."""

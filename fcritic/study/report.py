@@ -5,47 +5,18 @@ findings of a full study beside it, with the conditions under which they were fo
 """
 
 import csv
-import dataclasses
 from html import escape
 import io
 import json
 from pathlib import Path
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from fcritic.disk import replace_file
 from fcritic.errors import UsageError, cannot_write
 from fcritic.runs.versions import versions
-from fcritic.study.spec import Findings, Study, Trainings, plain
-
-
-class Table(NamedTuple):
-    """Heads and rows of text."""
-
-    heads: list[str]
-    rows: list[list[str]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A part of a report: paragraphs, tables and pictures below a title."""
-
-    title: str
-    parts: list["str | Table | Picture | Listing"]
-
-
-class Picture(NamedTuple):
-    """A picture that lies beside the report as PNG and SVG."""
-
-    name: str
-    text: str
-
-
-class Listing(NamedTuple):
-    """Lines to be typed."""
-
-    text: str
+from fcritic.study.spec import Findings, Listing, Picture, Section, Study, Table, Trainings, plain
 
 
 def conduct(

@@ -1,19 +1,17 @@
 """The parts of a study: the trainings it needs, the verdicts it comes to, and all that it found."""
 
 import abc
+from collections.abc import Sequence
 import dataclasses
 import math
 from pathlib import Path
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
-
-if TYPE_CHECKING:
-    from fcritic.study.report import Section
 
 Outcome = Literal["holds", "fails", "open"]
 Kind = Literal["paper", "corrected", "ours", "control"]
@@ -122,6 +120,34 @@ class Trainings:
     """CSV files of rows by seed, for runs without a folder here."""
 
 
+class Table(NamedTuple):
+    """Heads and rows of text."""
+
+    heads: list[str]
+    rows: list[list[str]]
+
+
+class Picture(NamedTuple):
+    """A picture that lies beside the report as PNG and SVG."""
+
+    name: str
+    text: str
+
+
+class Listing(NamedTuple):
+    """Lines to be typed."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a report: paragraphs, tables and pictures below a title."""
+
+    title: str
+    parts: Sequence[str | Table | Picture | Listing]
+
+
 class Study(abc.ABC):
     """A question with its trainings, its verdicts and its picture; each file of a study has one, named `STUDY`."""
 
@@ -144,7 +170,7 @@ class Study(abc.ABC):
     def draw(self, findings: Findings, path: Path) -> None:
         """Writes the picture of the findings to a PNG or SVG file."""
 
-    def sections(self, findings: Findings) -> list["Section"]:
+    def sections(self, findings: Findings) -> list[Section]:
         """Further parts of its report, after the verdicts and the picture."""
         return []
 
