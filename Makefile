@@ -44,7 +44,7 @@ test-all: $(VENV)/installed-tests
 	$(PYTEST) tests
 
 lint: $(VENV)/installed-tests
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --warnings
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -25,7 +25,7 @@ _HOMES = {
     "UsageError": "fcritic.errors",
 }
 
-__all__ = list(_HOMES)
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -374,7 +374,8 @@ def require_memory_for_networks(config: TrainConfig) -> None:
 
     What is counted is the least that they take, with observations and actions of one number.
     """
-    agent, encoder, seeds = config.agent, getattr(config.agent, "encoder", None), config.seeds
+    agent: Any = config.agent
+    encoder, seeds = getattr(agent, "encoder", None), config.seeds
     widest, parameters = _bounds(agent)
     work = 4 * seeds * agent.batch_size * (5 * agent.batches_per_iteration + widest)
     if encoder is not None:

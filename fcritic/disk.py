@@ -11,13 +11,14 @@ import contextlib
 import dataclasses
 import errno
 import hashlib
+import io
 import itertools
 import json
 import os
 from pathlib import Path
 import shutil
 import stat
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from fcritic.errors import UsageError
 
@@ -121,7 +122,7 @@ class Place:
 
     # Reading
 
-    def reading(self, most: int | None = None) -> IO[bytes]:
+    def reading(self, most: int | None = None) -> io.FileIO:
         """The plain file, of at most so many bytes, open to read and unbuffered; otherwise `NotPlain`."""
         handle = self._open(os.O_RDONLY)
         size = os.fstat(handle).st_size
@@ -163,7 +164,7 @@ class Place:
             return
         raise NotPlain(self.path, "is in the way of a folder")
 
-    def appending(self) -> IO[bytes]:
+    def appending(self) -> io.FileIO:
         """The plain file, made where it is missing, open to be read, appended to and cut, and unbuffered.
 
         A second name of the file, perhaps outside of the run, would see its changes: that is refused, too.
@@ -272,7 +273,7 @@ def destination(out: str | None, default: Place) -> Place:
     return Place.of(os.path.realpath(out) if os.path.islink(out) else out)
 
 
-def open_plain(path: str | os.PathLike | Place, most: int | None = None) -> IO[bytes]:
+def open_plain(path: str | os.PathLike | Place, most: int | None = None) -> io.FileIO:
     """A plain file of at most so many bytes, open to read and unbuffered; otherwise `NotPlain`."""
     return Place.of(path).reading(most)
 
@@ -287,14 +288,14 @@ def replace_file(path: str | os.PathLike | Place, data: bytes) -> None:
     Place.of(path).replace(data)
 
 
-def write_all(file: IO[bytes], data: bytes | memoryview) -> None:
+def write_all(file: io.FileIO, data: bytes | memoryview) -> None:
     """All of the data to an unbuffered file; the operating system may take it in parts."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
 
 
-def read_exactly(file: IO[bytes], into: memoryview) -> None:
+def read_exactly(file: io.FileIO, into: memoryview) -> None:
     """Fills memory (of bytes) from a file; a shorter one is a `ValueError`."""
     rest = into
     while rest:
@@ -304,7 +305,7 @@ def read_exactly(file: IO[bytes], into: memoryview) -> None:
         rest = rest[got:]
 
 
-def whole_lines(file: IO[bytes], longest: int) -> Iterator[bytes]:
+def whole_lines(file: io.FileIO, longest: int) -> Iterator[bytes]:
     """The lines of a file that have an end, a block at a time; a longer one than allowed is a `ValueError`."""
     rest = b""
     while block := file.read(2**20):
@@ -314,7 +315,7 @@ def whole_lines(file: IO[bytes], longest: int) -> Iterator[bytes]:
             raise ValueError(f"a line has more than {longest:,} bytes")
 
 
-def hash_of(file: IO[bytes], size: int | None = None) -> Any:
+def hash_of(file: io.FileIO, size: int | None = None) -> Any:
     """The SHA-256 state after the first `size` bytes of a file, or all of it."""
     state, left = hashlib.sha256(), size
     while left is None or left > 0:

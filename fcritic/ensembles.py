@@ -1,9 +1,10 @@
 """Ensembles are ordinary pytrees with one more leading axis: no lists, no class of their own."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+from jax.core import Tracer
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 import numpy as np
@@ -27,7 +28,7 @@ def stack_all(members: list[Tree]) -> Tree:
 
 
 def _needs_jax(leaf: Array) -> bool:
-    return isinstance(leaf, jax.core.Tracer) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, Tracer) or jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def member(tree: Tree, index: int | Int[Array, "..."]) -> Tree:
@@ -35,7 +36,7 @@ def member(tree: Tree, index: int | Int[Array, "..."]) -> Tree:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def size(tree: Tree) -> int:
+def size(tree: Any) -> int:
     """How many members a stack holds."""
     return jax.tree.leaves(tree)[0].shape[0]
 

@@ -37,12 +37,12 @@ def require_at_least(low: float, **options: float) -> None:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {low:g}, not {shown(value)}")
 
 
-def shown(number: float) -> str:
+def shown(number: float | int) -> str:
     """A number for a message; of one that no float can be, its sign and size."""
     try:
         return f"{number:g}"
     except OverflowError:
-        return f"{'-' * (number < 0)}2^{number.bit_length() - 1}"
+        return f"{'-' * (number < 0)}2^{int(number).bit_length() - 1}"
 
 
 def one_line(text: str, most: int = 1000) -> str:

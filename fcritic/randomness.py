@@ -15,6 +15,7 @@ from types import ModuleType
 
 import jax
 from jax import lax
+from jax.core import Tracer
 from jax.extend.random import define_prng_impl
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, UInt32
@@ -38,7 +39,7 @@ def wrap(data: UInt32[Array, "2"]) -> PRNGKeyArray:
 
 def apart(key: PRNGKeyArray, count: int = 2) -> list[PRNGKeyArray]:
     """The keys of `jax.random.split`, one by one; to take an array of keys apart, JAX compiles programs."""
-    if isinstance(key, jax.core.Tracer):
+    if isinstance(key, Tracer):
         return list(jax.random.split(key, count))
     kind = jax.random.key_impl(key)
     if kind == _own_kind() and key.shape == ():
@@ -81,7 +82,7 @@ def threefry(
 
 def _library(key: Array) -> ModuleType:
     """NumPy for a key that has a value, JAX within a transformation."""
-    return jnp if isinstance(key, jax.core.Tracer) else np
+    return jnp if isinstance(key, Tracer) else np
 
 
 def _counted(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:

@@ -47,7 +47,9 @@ class Rescaled(eqx.Module):
     sight: Sight
 
     def _own(self, obs: Float[Array, " obs"]) -> Float[Array, " obs"]:
-        return self.sight.policies(self.sight.critics.undo(obs))
+        critics, policies = self.sight.critics, self.sight.policies
+        assert critics is not None and policies is not None
+        return policies(critics.undo(obs))
 
     def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
         """The action at what the critics see."""

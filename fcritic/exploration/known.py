@@ -160,7 +160,7 @@ def reward_posterior(prior: Prior, data: Data) -> RewardPosterior:
     """Returns the conjugate posterior of every pair."""
     visits = data.visits
     if prior.noise is not None:
-        return _known_noise(prior, data, visits)
+        return _known_noise(prior, prior.noise, data, visits)
     average = data.reward_sum / np.maximum(visits, 1)
     scatter = np.maximum(data.square_sum - visits * average**2, 0)
     weight = prior.weight + visits
@@ -173,12 +173,12 @@ def reward_posterior(prior: Prior, data: Data) -> RewardPosterior:
     )
 
 
-def _known_noise(prior: Prior, data: Data, visits: Float[np.ndarray, "*pairs"]) -> RewardPosterior:
+def _known_noise(prior: Prior, noise: float, data: Data, visits: Float[np.ndarray, "*pairs"]) -> RewardPosterior:
     """Returns the posterior at a precision of 1 / noise^2, from which its narrow Gamma differs by a millionth."""
     weight = prior.weight + visits
     sure = np.full_like(weight, 1e12)
     mean = (prior.weight * prior.mean + data.reward_sum) / weight
-    return RewardPosterior(mean, weight, sure, sure * prior.noise**2)
+    return RewardPosterior(mean, weight, sure, sure * noise**2)
 
 
 def sample_models(

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 import contextlib
 import functools
+import io
 import os
 import socket
 import struct
 import sys
 import time
-from typing import IO, Any
+from typing import Any
 
 from fcritic.disk import Place, write_all
 from fcritic.errors import cannot_write
@@ -25,7 +26,7 @@ class TensorBoardLog:
     def __init__(self, directory: str | os.PathLike | Place, resume_step: int | None = None):
         self._place = Place.of(directory)
         self._purge_step = None if resume_step is None else resume_step + 1  # purging includes its step
-        self._files: dict[int, IO[bytes]] = {}
+        self._files: dict[int, io.FileIO] = {}
 
     def write(self, rows: list[dict]) -> None:
         """Add one point per number; they are with the operating system when this returns."""
@@ -50,7 +51,7 @@ class TensorBoardLog:
                 file.close()
         self._files.clear()
 
-    def _file(self, seed: int) -> IO[bytes]:
+    def _file(self, seed: int) -> io.FileIO:
         """The file of a seed, a new one for each process."""
         if seed not in self._files:
             folder = self._place / f"seed-{seed}"

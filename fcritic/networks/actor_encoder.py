@@ -6,7 +6,7 @@ form a table (probes, neurons); either its columns or its rows become the tokens
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -178,7 +178,7 @@ class ActorEncoder(eqx.Module):
             raise UsageError(
                 f"the encoder reads layers {layers} of a policy that has {count}; see --encoder.layers"
             )
-        read = [activations[layer] for layer in layers]
+        read: list[Any] = [activations[layer] for layer in layers]
         if self.config.tokens == "probes":
             return [vmap(self.project)(*read, self.looked_from)]
         projected = [vmap(self.project)(values.T) for values in read]

@@ -6,23 +6,25 @@ handed over as they are: every operation of JAX would be compiled, once for each
 """
 
 import functools
+from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 import numpy as np
 
 
 def uniform(key: PRNGKeyArray, shape: tuple[int, ...], scale: float) -> Float[Array, "..."]:
     """U(-scale, scale). Under a transformation, where a key has no value yet, JAX draws (other numbers)."""
-    if isinstance(key, jax.core.Tracer):
+    if isinstance(key, Tracer):
         return jax.random.uniform(key, shape, minval=-scale, maxval=scale)
     return _on_device(_generator(key).uniform(-scale, scale, shape))
 
 
 def normal(key: PRNGKeyArray, shape: tuple[int, ...], scale: float) -> Float[Array, "..."]:
     """N(0, scale^2), drawn as `uniform` is."""
-    if isinstance(key, jax.core.Tracer):
+    if isinstance(key, Tracer):
         return scale * jax.random.normal(key, shape)
     return _on_device(_generator(key).normal(0.0, scale, shape))
 
@@ -38,7 +40,7 @@ def fresh_norm(width: int) -> eqx.nn.LayerNorm:
 
 
 @functools.cache
-def _norm_structure(width: int) -> jax.tree_util.PyTreeDef:
+def _norm_structure(width: int) -> Any:
     return jax.tree.structure(eqx.filter_eval_shape(eqx.nn.LayerNorm, width))
 
 

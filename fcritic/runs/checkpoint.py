@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import os
 import re
-from typing import IO, Any
+from typing import Any
 import warnings
 
 import numpy as np
@@ -184,7 +185,7 @@ def _read_manifest(directory: Place) -> dict:
     return manifest
 
 
-def _open_group(directory: Place, manifest: dict, group: str, most: int | None = None) -> IO[bytes]:
+def _open_group(directory: Place, manifest: dict, group: str, most: int | None = None) -> io.FileIO:
     """The file of a group, open to read, if its size is the one that was saved."""
     if group not in manifest["groups"]:
         raise CheckpointError(f"{directory} has no group {group}; it is of another kind of run")

@@ -7,10 +7,11 @@ it.
 """
 
 import contextlib
+import io
 import json
 import os
 import time
-from typing import IO, Any
+from typing import Any
 
 from fcritic.disk import NotPlain, Place
 
@@ -28,7 +29,7 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike | Place):
-        self._file: IO[bytes] | None = None
+        self._file: io.FileIO | None = None
         self._frame, self._noted, self._waiting = 0, 0.0, b""
         try:
             self._file = Place.of(path).appending()
@@ -57,7 +58,7 @@ class Journal:
 
     def __exit__(self, kind: type | None, error: BaseException | None, _: Any) -> None:
         if error is not None:
-            self._write(event="end", what=(str(error) or kind.__name__)[:LONGEST])
+            self._write(event="end", what=(str(error) or type(error).__name__)[:LONGEST])
         elif not self._waiting:
             self._write(event="end")
 

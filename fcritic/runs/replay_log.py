@@ -9,11 +9,12 @@ needs any more are removed after a save, never when a run continues: an older ch
 from collections.abc import Iterable, Mapping
 import errno
 import hashlib
+import io
 import math
 import os
 from pathlib import Path
 import re
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -182,7 +183,7 @@ class ReplayLog:
                 file.close()
         return rows[oldest - pieces[0].first :] if pieces else rows
 
-    def _open(self, piece: Piece) -> IO[bytes]:
+    def _open(self, piece: Piece) -> io.FileIO:
         file = self._file(piece.first).reading()
         size, needed = os.fstat(file.fileno()).st_size, piece.steps * self._bytes_per_step
         if size < needed:

@@ -25,7 +25,7 @@ def versions() -> dict[str, str | None]:
         found["device"] = None
     found["cpu"] = _cpu()
     found["xla_flags"] = os.environ.get("XLA_FLAGS") or None
-    found["matmul_precision"] = jax.config.jax_default_matmul_precision
+    found["matmul_precision"] = getattr(jax.config, "jax_default_matmul_precision")  # noqa: B009
     return found | {"git": _git_hash()}
 
 

@@ -45,7 +45,7 @@ def prepare(deterministic: bool = False) -> None:
         wanted = (*_FLAGS, *[_DETERMINISTIC] * deterministic, *[_ROUNDED_ONCE] * _cuda_is_installed())
         added = [flag for flag in wanted if flag.split("=")[0] not in given]  # what the user sets, wins
         os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / "jax"
         jax.config.update("jax_compilation_cache_dir", str(cache))
         # JAX by itself keeps only what takes a second to compile; a start needs many programs that take less.

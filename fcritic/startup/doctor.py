@@ -136,7 +136,7 @@ def disk() -> Finding:
 
 def cache() -> Finding:
     """Whether compiled programs can be kept, so that a second start is fast."""
-    folder = Path(jax.config.jax_compilation_cache_dir or "")
+    folder = Path(jax.config.jax_compilation_cache_dir or "")  # pyright: ignore[reportAttributeAccessIssue]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20

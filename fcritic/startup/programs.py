@@ -63,8 +63,9 @@ def call(function: Callable[..., tuple], decided_by: tuple[Any, ...], *arguments
 
 def _path(decided_by: tuple[Any, ...], shapes: Any) -> Path | None:
     """The file of a program; none where it cannot be kept."""
-    folder = jax.config.jax_compilation_cache_dir
-    wanted = os.environ.get(SWITCH) == "yes" and jax.config.jax_enable_compilation_cache
+    folder = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    cached = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    wanted = os.environ.get(SWITCH) == "yes" and cached
     if not (wanted and folder and all(map(_is_ours, decided_by))):
         return None
     if _IMPORTED is None:
@@ -77,7 +78,7 @@ def _is_ours(part: Any) -> bool:
     """Whether the text of a part, and our sources, tell all of it: a class from elsewhere may do anything."""
     if not dataclasses.is_dataclass(part):
         return True
-    ours = type(part).__module__.partition(".")[0] == __package__.partition(".")[0]
+    ours = type(part).__module__.partition(".")[0] == __name__.partition(".")[0]
     return ours and all(_is_ours(getattr(part, field.name)) for field in dataclasses.fields(part))
 
 

@@ -93,6 +93,7 @@ def _module_of(file: Path) -> ModuleType:
         sys.path.append(str(file.parent))
     name = f"fcritic_study_{file.stem}_{zlib.crc32(bytes(file)):08x}"
     spec = importlib.util.spec_from_file_location(name, file)
+    assert spec and spec.loader
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
     try:
         spec.loader.exec_module(module)

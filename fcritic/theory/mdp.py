@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jax import Array
+from jax.core import Tracer
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,7 +43,7 @@ def float64(function: Function) -> Function:
 
 def is_traced(value: Any) -> bool:
     """Returns whether JAX is tracing this value, so that its numbers are unknown."""
-    return isinstance(value, jax.core.Tracer)
+    return isinstance(value, Tracer)
 
 
 def _to_numpy(leaf: Any) -> Any:

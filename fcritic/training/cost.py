@@ -148,7 +148,7 @@ def _count(jaxpr: core.Jaxpr) -> int:
     return total
 
 
-def _product(equation: core.JaxprEqn) -> int:
+def _product(equation: Any) -> int:
     (contracted, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
     return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
