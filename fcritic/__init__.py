@@ -17,7 +17,7 @@ _HOMES = {
     "FunctionPolicy": "fcritic.networks.policies",
     "DeterministicPolicy": "fcritic.networks.policies",
     "Policy": "fcritic.networks.policies",
-    "check": "fcritic.envs.checkup",
+    "check": "fcritic.envs.check",
     "configure": "fcritic.api.train",
     "train_agent": "fcritic.api.train",
     "load": "fcritic.api.load",

@@ -15,7 +15,7 @@ import tyro
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.recipes import ALGORITHMS, find_recipe
 from fcritic.disk import require_memory
-from fcritic.envs.watch import LONGEST
+from fcritic.envs.local import LONGEST
 from fcritic.errors import UsageError, did_you_mean, require_at_least, shown
 from fcritic.types import EnvSpec
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fcritic import envs
-from fcritic.envs.dmc import DMCEnv, _put_off, _suite, dmc_tasks
+from fcritic.envs.dm_control_patches import put_off
+from fcritic.envs.dmc import DMCEnv, dmc_tasks, load_suite
 from fcritic.errors import UsageError
 from fcritic.types import EnvSpec
 
@@ -38,7 +39,7 @@ def assert_same(one, other):
 
 def plain(task, seed):
     domain, name = task.split("-")
-    return _suite().load(domain, name, task_kwargs={"random": np.random.RandomState(seed)})
+    return load_suite().load(domain, name, task_kwargs={"random": np.random.RandomState(seed)})
 
 
 def flat(observation):
@@ -249,7 +250,7 @@ assert zoom is scipy.ndimage.zoom and type(scipy.ndimage) is type(os)
 def test_a_module_that_is_put_off_may_be_used_meanwhile(tmp_path, monkeypatch):
     (tmp_path / "drawn_late.py").write_text("value = 3")
     monkeypatch.syspath_prepend(tmp_path)
-    with _put_off("drawn_late"):
+    with put_off("drawn_late"):
         assert importlib.import_module("drawn_late").value == 3  # through the stand-in
 
 

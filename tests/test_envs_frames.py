@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from fcritic import envs
-from fcritic.envs.dmc import FRAME_LIMIT, _suite, dmc_tasks
+from fcritic.envs.dmc import FRAME_LIMIT, dmc_tasks, load_suite
 
 
 def reference(task: str, seed: int):
     domain, name = task.split("-")
-    return _suite().load(domain, name, task_kwargs={"random": np.random.RandomState(seed)})
+    return load_suite().load(domain, name, task_kwargs={"random": np.random.RandomState(seed)})
 
 
 def flat(observation) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fcritic import envs
-from fcritic.envs.dmc import _suite
+from fcritic.envs.dmc import load_suite
 
 SIGMOIDS = ("gaussian", "hyperbolic", "long_tail", "reciprocal", "cosine", "linear", "quadratic", "tanh_squared")
 BOUNDS = ((0.0, 0.0), (-1.0, 2.0), (10, float("inf")), (float("-inf"), 0.3), (1.4, 1.4))
@@ -14,7 +14,7 @@ BOUNDS = ((0.0, 0.0), (-1.0, 2.0), (10, float("inf")), (float("-inf"), 0.3), (1.
 
 @pytest.fixture
 def rewards():
-    _suite()
+    load_suite()
     from dm_control.utils import rewards
 
     assert rewards.tolerance is not rewards.tolerance.__wrapped__

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fcritic import envs
-from fcritic.envs.finite import FiniteEnv
-from fcritic.envs.trap import TrapEnv
+from fcritic.envs.toy import FiniteEnv, TrapEnv
 from fcritic.errors import UsageError
 from fcritic.exploration.known import optimal_return, policy_returns
 

@@ -21,9 +21,9 @@ from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.training.replay import Normalizer
 from fcritic.view.inspection import predictions, slices
-from fcritic.view.inspection.agreement import agreement, principal, rank_correlation, ranks
+from fcritic.view.inspection.inspect import agreement, principal, rank_correlation, ranks
 from fcritic.view.inspection.inspect import require_functional
-from fcritic.view.inspection.rollouts import Rollouts
+from fcritic.view.inspection.measure import Rollouts
 
 TASK = "probe-policy"  # two actions; the second, where 1 is seen, is the reward
 ENCODER = EncoderConfig(probes=5, depth=1, code=4, width=8, heads=2)

@@ -16,7 +16,7 @@ from fcritic.config import TrainConfig
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training
-from fcritic.view.inspection.page import page
+from fcritic.view.inspection.inspect import page
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,7 @@ def test_only_the_command_line_imports_the_viewers():
 
 def test_the_check_of_environments_knows_no_agents():
     """It needs no JAX, and so begins at once."""
-    modules = [module for module in FILES if module.startswith("fcritic.envs.checkup")]
+    modules = [module for module in FILES if module.startswith("fcritic.envs.check")]
     assert modules
     for module in modules:
         assert {unit(other) for other in reachable(module)} <= {"envs", "types", "errors", "disk"}, module
@@ -196,7 +196,7 @@ def test_no_module_imports_itself_through_others():
         ("matplotlib", {"fcritic.results.plots"}),
         (
             "mujoco",
-            {"fcritic.envs.dmc", "fcritic.envs.frames", "fcritic.envs.gym", "fcritic.envs.gym_state"}
+            {"fcritic.envs.dmc", "fcritic.envs.dm_control_patches", "fcritic.envs.gym"}
             | {"fcritic.view.film", "fcritic.view.scene"},
         ),
         ("ray", {"fcritic.study.cluster"}),

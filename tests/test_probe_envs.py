@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fcritic import envs
-from fcritic.envs.probes import PROBES, ProbeEnv
+from fcritic.envs.toy import PROBES, ProbeEnv
 from fcritic.errors import UsageError
 
 DISCOUNT = 0.9

@@ -17,7 +17,7 @@ from fcritic.agents.fac import FAC
 from fcritic.agents.losses import encode_all
 from fcritic.agents.recipes import RECIPES, find_recipe
 from fcritic.agents.sac import SAC
-from fcritic.envs.probes import PROBES, ProbeEnv
+from fcritic.envs.toy import PROBES, ProbeEnv
 from fcritic.training.device import Device, Learning
 from fcritic.training.warmup import uniform_actions
 

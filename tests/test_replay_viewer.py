@@ -28,9 +28,9 @@ from fcritic.ensembles import member
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.view.cast import Cast
 from fcritic.view.episode import play
-from fcritic.view.packing import ROTATION_ERROR
+from fcritic.view.scene import ROTATION_ERROR
 from fcritic.view.page import as_script_data, page
-from fcritic.view.values import whole_returns
+from fcritic.view.cast import whole_returns
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from fcritic.training.replay import Normalizer
 from fcritic.view import meshes
 from fcritic.view.cast import Actor
 from fcritic.view.episode import record
-from fcritic.view.packing import in_box, pack_poses, position_error
+from fcritic.view.scene import in_box, pack_poses, position_error
 from fcritic.view.page import SCRIPTS, moving_bodies
 from fcritic.view.scene import radius_of, scene_of, tracked_body
 

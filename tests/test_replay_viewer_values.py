@@ -11,7 +11,7 @@ from fcritic import envs
 from fcritic.agents.sac import SAC
 from fcritic.ensembles import member
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.view.values import critic_values, returns_to_go, whole_returns
+from fcritic.view.cast import critic_values, returns_to_go, whole_returns
 
 
 def test_returns_to_go_and_how_many_of_them_are_whole():

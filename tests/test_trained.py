@@ -15,7 +15,7 @@ import pytest
 import fcritic
 from fcritic import ensembles, envs
 from fcritic.config import TrainConfig
-from fcritic.envs.units import ActionRange
+from fcritic.envs.base import ActionRange
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training

@@ -10,12 +10,12 @@ from watched_runs import MEAN, a_run, curve, episode, evaluation, only
 
 from fcritic.runs.journal import Journal
 from fcritic.view.watch import scan
-from fcritic.view.watch.history import History
-from fcritic.view.watch.watcher import Watcher
+from fcritic.view.watch.run import History
+from fcritic.view.watch.server import Watcher
 
 
 def test_runs_come_and_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("fcritic.view.watch.watcher.SCAN_EVERY", 0.0)
+    monkeypatch.setattr("fcritic.view.watch.server.SCAN_EVERY", 0.0)
     watcher = Watcher(tmp_path)
     assert watcher.snapshot()["runs"] == []
     a_run(tmp_path / "deep" / "er" / "a", [evaluation(100)])
@@ -106,7 +106,7 @@ def test_a_silent_run_and_its_warnings_are_noted(tmp_path):
 
 def test_two_hundred_runs_of_a_million_frames_in_the_first_view(tmp_path, monkeypatch):
     """One file of realistic rows under two hundred names. Processor time, as others may use the machine."""
-    monkeypatch.setattr("fcritic.view.watch.watcher.FIRST_BUDGET", 60.0)
+    monkeypatch.setattr("fcritic.view.watch.server.FIRST_BUDGET", 60.0)
     one = a_run(tmp_path / "run-0", steps=1_000_000, seeds=4)
     names = ("critic_loss", "critic_spread", "critic_value", "target_value", "actor_grad_norm", "actor_value")
     losses = dict.fromkeys(names, 1.23456789012345e-05)
@@ -128,6 +128,6 @@ def test_two_hundred_runs_of_a_million_frames_in_the_first_view(tmp_path, monkey
     assert {run["frame"] for run in answer["runs"]} == {1_000_000} and len(answer["runs"]) == 200
     assert all(len(found[MEAN]) == 4 and found[MEAN][0][1][-1] == 1e6 for found in answer["curves"].values())
     assert len(answer["curves"]) == 200 and len(json.dumps(answer)) < 3e6
-    monkeypatch.setattr("fcritic.view.watch.watcher.FIRST_BUDGET", 0.0)
+    monkeypatch.setattr("fcritic.view.watch.server.FIRST_BUDGET", 0.0)
     hasty = Watcher(tmp_path).answer("", [MEAN], [])  # without time to read any row, all runs are there still
     assert {run["frame"] for run in hasty["runs"]} == {1_000_000} and hasty["behind"] == hasty["size"]

@@ -7,9 +7,9 @@ import os
 import pytest
 from watched_runs import MEAN, a_run, curve, episode, evaluation, only
 
-from fcritic.view.watch.series import MOST_POINTS, Series
-from fcritic.view.watch.tail import BLOCK, Cursor, Tail
-from fcritic.view.watch.watcher import Watcher
+from fcritic.view.watch.reading import MOST_POINTS, Series
+from fcritic.view.watch.reading import BLOCK, Cursor, Tail
+from fcritic.view.watch.server import Watcher
 
 
 def test_only_appended_bytes_are_read(tmp_path):

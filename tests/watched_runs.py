@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fcritic.logs.metrics import JSONLog
-from fcritic.view.watch.watcher import Watcher
+from fcritic.view.watch.server import Watcher
 
 MEAN = "evaluation/mean_actor"
 

@@ -8,7 +8,7 @@ import tyro
 
 from fcritic.api.trust import trust_task
 from fcritic.cli.parsing import parse
-from fcritic.envs.checkup import check as examine
+from fcritic.envs.check import check as examine
 
 
 @dataclasses.dataclass(frozen=True)

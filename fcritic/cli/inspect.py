@@ -42,8 +42,8 @@ def inspect(args: list[str]) -> None:
     from fcritic.api.load import load
     from fcritic.runs.directory import RunDirectory
     from fcritic.view.inspection.inspect import inspect as look
-    from fcritic.view.inspection.page import page
-    from fcritic.view.inspection.slices import places
+    from fcritic.view.inspection.inspect import page
+    from fcritic.view.inspection.measure import places
 
     options = parse(InspectOptions, args, "inspect")
     require_at_least(1, episodes=options.episodes)

@@ -12,7 +12,7 @@ import tyro
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError
 from fcritic.view.watch.server import WatchServer
-from fcritic.view.watch.watcher import Watcher
+from fcritic.view.watch.server import Watcher
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,20 +8,15 @@ import numpy as np
 
 from fcritic.disk import require_memory
 from fcritic.envs import own
-from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.base import AbstractEnv, EnvState, Step, Units
 from fcritic.envs.code import Code, require_name
 from fcritic.envs.dmc import INSTALL, DMCEnv, dmc_tasks, has_suite
-from fcritic.envs.finite import FiniteEnv, finite_tasks, is_finite_task
 from fcritic.envs.gym import GymEnv, code_of_registered, gym_tasks
 from fcritic.envs.gym_vector import GymVectorGroup
-from fcritic.envs.keeper import Fault, OnFault
-from fcritic.envs.local import LocalGroup
+from fcritic.envs.local import LocalGroup, Watch
 from fcritic.envs.own import GIVEN, Task, build, call, find_factory, name_of, takes_many
-from fcritic.envs.probes import ProbeEnv, probe_tasks
-from fcritic.envs.trap import TrapEnv
-from fcritic.envs.units import Units
-from fcritic.envs.vector import Episode, VectorEnv
-from fcritic.envs.watch import Watch
+from fcritic.envs.toy import FiniteEnv, ProbeEnv, TrapEnv, finite_tasks, is_finite_task, probe_tasks
+from fcritic.envs.vector import Episode, Fault, OnFault, VectorEnv
 from fcritic.envs.workers import WorkerGroup
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec

@@ -88,7 +88,7 @@ def judge_step(board: Board, rows: Iterable[int]) -> list[Trouble]:
     """The rows whose last step has numbers that cannot be used."""
     rows = np.fromiter(rows, np.intp)
     reward, obs = board.reward[rows], board.next_obs[rows]
-    seen = np.isfinite(obs).all(axis=1)
+    seen: Any = np.isfinite(obs).all(axis=1)
     found = []
     for index in np.flatnonzero(~(seen & (np.abs(reward) <= LARGEST))):
         what = f"reward is {reward[index]}" if seen[index] else describe("observation", obs[index])

@@ -89,6 +89,7 @@ def _run_file(path: Path, changed: int) -> ModuleType:
         sys.path.append(str(path.parent))
     name = f"{OF_FILE}{path.stem}_{zlib.crc32(bytes(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
     try:
         spec.loader.exec_module(module)

@@ -11,15 +11,12 @@ import logging
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fcritic.envs.base import AbstractEnv, EnvState, Step
-from fcritic.envs.frames import Frames
-from fcritic.envs.models import compiled_once
-from fcritic.envs.tolerance import shorten_tolerance
-from fcritic.envs.units import ActionRange, Units
+from fcritic.envs.base import AbstractEnv, ActionRange, EnvState, Step, Units
+from fcritic.envs.dm_control_patches import Frames, compiled_once, put_off, shorten_tolerance
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
 
@@ -74,7 +71,7 @@ class DMCEnv(AbstractEnv):
     def _build(self, seed: int) -> None:
         self._seed = seed
         self._rng = np.random.RandomState(seed)
-        suite = _suite()
+        suite = load_suite()
         with compiled_once(), _quiet_absl():  # models with deprecated attributes warn at each construction
             self._env = suite.load(self._domain, self._task, task_kwargs={"random": self._rng})
         self._env._step_limit = min(self._env._step_limit, FRAME_LIMIT)
@@ -162,7 +159,7 @@ def dmc_tasks() -> list[str]:
     """Names of all usable tasks, as ``domain-task``: none without dm_control, and none that need a renderer."""
     if not has_suite():
         return []
-    names = (f"{domain}-{task}" for domain, task in _suite().ALL_TASKS)
+    names = (f"{domain}-{task}" for domain, task in load_suite().ALL_TASKS)
     return [name for name in names if name not in NEEDS_RENDERER]
 
 
@@ -198,7 +195,7 @@ def _rng_state(name: str, arrays: EnvState) -> tuple:
 
 
 @functools.cache
-def _suite() -> ModuleType:
+def load_suite() -> ModuleType:
     """dm_control.suite, imported so that no OpenGL library is looked for.
 
     dm_control reads MUJOCO_GL once, when imported. Unset, it would try to load GLFW, EGL and OSMesa, which
@@ -208,7 +205,7 @@ def _suite() -> ModuleType:
     chosen = os.environ.get("MUJOCO_GL")
     os.environ.setdefault("MUJOCO_GL", "disabled")
     try:
-        with _put_off("scipy.ndimage"):
+        with put_off("scipy.ndimage"):
             from dm_control import suite
             from dm_control.utils import rewards
     except Exception as error:
@@ -221,37 +218,6 @@ def _suite() -> ModuleType:
             del os.environ["MUJOCO_GL"]
     shorten_tolerance(rewards)
     return suite
-
-
-class _Later(ModuleType):
-    """Stands for a module that is imported when something of it is used."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python itself asks every module for
-            raise AttributeError(name)
-        self.give_way()
-        return getattr(importlib.import_module(self.__name__), name)
-
-    def give_way(self) -> None:
-        """From now on whoever imports the module gets it at once."""
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-
-
-@contextlib.contextmanager
-def _put_off(name: str) -> Iterator[None]:
-    """Whoever imports this module here gets it when he uses it.
-
-    Most of the time to import the suite went into SciPy's images, which draw the terrain of one task.
-    """
-    if name in sys.modules:
-        yield
-        return
-    later = sys.modules[name] = _Later(name)
-    try:
-        yield
-    finally:
-        later.give_way()
 
 
 @contextlib.contextmanager

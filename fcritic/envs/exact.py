@@ -1,6 +1,6 @@
 """Exact models of RiverSwim and DeepSea, small tasks that are hard to explore and can be solved exactly.
 
-`fcritic.envs.finite` makes environments of them, `fcritic.exploration` and `fcritic.theory` compute with them. Both
+`fcritic.envs.toy` makes environments of them, `fcritic.exploration` and `fcritic.theory` compute with them. Both
 have two actions and a fixed horizon. A policy is the probability of action 1 in each state; as an environment's
 action that probability is continuous.
 """

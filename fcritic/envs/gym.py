@@ -3,20 +3,259 @@
 Gymnasium is imported only when one of its environments is built or listed.
 """
 
+import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcritic.envs.answers import WrongAnswer, number, parts, truth
-from fcritic.envs.base import AbstractEnv, EnvState, Step
+from fcritic.envs.answers import WrongAnswer, number, numbers, parts, truth
+from fcritic.envs.base import AbstractEnv, ActionRange, EnvState, Step, Units
 from fcritic.envs.code import Code, code_in_module, import_module, require_name
-from fcritic.envs.gym_spaces import Spaces
-from fcritic.envs.gym_state import find_state_keeper
 from fcritic.errors import UsageError, did_you_mean
+from fcritic.types import EnvSpec
 
 if TYPE_CHECKING:
     import gymnasium
     import mujoco
+
+
+Flatten = Callable[[Any], np.ndarray]
+
+
+class Spaces:
+    """The spaces of one environment: actions in [-1, 1] are scaled to its bounds, observations are flattened."""
+
+    def __init__(self, name: str, observation_space: "gymnasium.Space", action_space: Any):
+        _check_action_space(name, action_space)
+        _check_observation_space(name, observation_space)
+        self.observation_space = observation_space
+        self.flatten = _flattener(observation_space)
+        """Makes a new float32 array of an observation; raises `WrongAnswer` for what is not in the space."""
+        self.units = Units(ActionRange(action_space.low, action_space.high), observation_space.shape, self.flatten)
+        self.scale = self.units.actions.scale
+        """An action as the environment wants it."""
+        self.spec = EnvSpec(_size(observation_space), self.units.actions.low.size)
+
+
+def _check_action_space(name: str, space: "gymnasium.Space") -> None:
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UsageError(
+            f"{name} has the actions {space}; choose a task with continuous ones (a Box of floats), "
+            "such as Pendulum-v1"
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise UsageError(
+            f"{name} has actions without finite bounds; wrap it in gymnasium.wrappers.TransformAction with a "
+            "bounded Box as its action space"
+        )
+
+
+def _check_observation_space(name: str, space: "gymnasium.Space") -> None:
+    from gymnasium.spaces import Box, Dict, Tuple
+
+    if isinstance(space, Dict | Tuple):
+        for part in space.values() if isinstance(space, Dict) else space:
+            _check_observation_space(name, part)
+    elif not isinstance(space, Box):
+        raise UsageError(
+            f"{name} has the observation {space}, not a Box of numbers; wrap it in "
+            "gymnasium.wrappers.FlattenObservation or another wrapper that gives a Box"
+        )
+
+
+def _size(space: "gymnasium.Space") -> int:
+    from gymnasium.spaces.utils import flatdim
+
+    return flatdim(space)
+
+
+def _flattener(space: Any, field: str = "observation") -> Flatten:
+    """The function from a space's observations to a new float32 array, in the order of Gymnasium's own."""
+    from gymnasium.spaces import Box, Dict
+
+    if isinstance(space, Box):
+        shape = space.shape
+        return lambda seen: np.array(numbers(field, seen, shape), np.float32).reshape(-1)
+    named = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+    inner = {key: _flattener(part, f"{field}[{key!r}]") for key, part in named}
+    kind = dict if isinstance(space, Dict) else tuple | list
+
+    def flatten(seen: Any) -> np.ndarray:
+        if not isinstance(seen, kind) or len(seen) != len(inner):
+            raise WrongAnswer(f"{field} is a {type(seen).__name__} that does not fit its space {space}")
+        try:
+            return np.concatenate([part(seen[key]) for key, part in inner.items()])
+        except KeyError as error:
+            raise WrongAnswer(f"{field} lacks {error}, which its space has") from error
+
+    return flatten
+
+
+_STATELESS = frozenset(
+    {
+        *("OrderEnforcing", "PassiveEnvChecker", "FlattenObservation", "ReshapeObservation", "RescaleObservation"),
+        *("DtypeObservation", "FilterObservation", "TransformObservation"),
+        *("ClipAction", "RescaleAction", "TransformAction", "ClipReward", "TransformReward"),
+    }
+)
+"""Gymnasium's wrappers that remember nothing (of functions given to the Transform ones the same is expected)."""
+
+_CLASSIC = frozenset({"PendulumEnv", "Continuous_MountainCarEnv"})
+
+
+class AbstractStateKeeper(abc.ABC):
+    """Tells and restores what one environment, without its wrappers, has in it."""
+
+    def before_step(self) -> None:  # noqa: B027 (only MuJoCo needs it)
+        """Called before every step."""
+
+    def after_reset(self) -> None:  # noqa: B027
+        """Called when an episode has begun."""
+
+    @abc.abstractmethod
+    def tell(self) -> EnvState | None:
+        """Named arrays from which `put_back` restores the environment."""
+
+    @abc.abstractmethod
+    def put_back(self, state: EnvState) -> None:
+        """Restores a state in an environment that has just been reset."""
+
+
+def find_state_keeper(env: Any) -> AbstractStateKeeper | None:
+    """The one that fits this environment, or None where its state cannot be told."""
+    limits = 0
+    while env is not env.unwrapped:
+        limits += type(env).__name__ == "TimeLimit"
+        if not type(env).__module__.startswith("gymnasium.wrappers."):
+            return None
+        if type(env).__name__ not in _STATELESS | {"TimeLimit"}:
+            return None
+        env = env.env
+    module, name = type(env).__module__, type(env).__name__
+    if limits > 1:
+        return None
+    if hasattr(env, "get_state") and hasattr(env, "set_state"):
+        return OwnMethods(env)
+    if module.startswith("gymnasium.envs.classic_control.") and name in _CLASSIC:
+        return ClassicControl(env)
+    if module.startswith("gymnasium.envs.mujoco.") and module[-3:] in ("_v4", "_v5"):
+        return MuJoCo(env)
+    return None
+
+
+class OwnMethods(AbstractStateKeeper):
+    """For environments with ``get_state() -> dict[str, np.ndarray]`` and ``set_state(state)``."""
+
+    def __init__(self, env: Any):
+        self._env = env
+
+    def tell(self) -> EnvState | None:
+        """What the environment says, where that is named arrays."""
+        state = self._env.get_state()
+        if not (isinstance(state, dict) and all(isinstance(part, np.ndarray) for part in state.values())):
+            return None
+        return {name: part.copy() for name, part in state.items()}
+
+    def put_back(self, state: EnvState) -> None:
+        """Leaves it to the environment."""
+        self._env.set_state(state)
+
+
+class ClassicControl(AbstractStateKeeper):
+    """Pendulum and MountainCarContinuous: a small array and a random generator."""
+
+    def __init__(self, env: Any):
+        self._env = env
+
+    def tell(self) -> EnvState:
+        """Its type is kept too: MountainCar begins in double precision and goes on in single."""
+        return {"state": np.array(self._env.state), "rng": generator_state(self._env.np_random)}
+
+    def put_back(self, state: EnvState) -> None:
+        """Exact: nothing else in these environments ever changes."""
+        self._env.state = state["state"]
+        set_generator_state(self._env.np_random, state["rng"])
+
+
+class MuJoCo(AbstractStateKeeper):
+    """Gymnasium's MuJoCo environments.
+
+    After a step, the positions of bodies in MuJoCo's data are those before its last integration, and some
+    rewards are computed from them in the next step. They are no part of MuJoCo's state. So the state before the
+    last step is kept too, and that step is simulated once more.
+    """
+
+    def __init__(self, env: Any):
+        import mujoco
+
+        self._env, self._mujoco = env, mujoco
+        self._kind = mujoco.mjtState.mjSTATE_INTEGRATION
+        self._before = np.zeros(mujoco.mj_stateSize(env.model, self._kind))
+        self._stepped = False
+
+    def before_step(self) -> None:
+        """Notes from where the step is taken."""
+        self._read(self._before)
+        self._stepped = True
+
+    def after_reset(self) -> None:
+        """There is no last step in this episode yet."""
+        self._stepped = False
+
+    def _read(self, into: np.ndarray) -> np.ndarray:
+        self._mujoco.mj_getState(self._env.model, self._env.data, into, self._kind)
+        return into
+
+    def _write(self, physics: np.ndarray) -> None:
+        self._mujoco.mj_setState(self._env.model, self._env.data, physics, self._kind)
+
+    def tell(self) -> EnvState:
+        """The physics now and before the last step, whether there was one, and the random generator."""
+        return {
+            "physics": self._read(np.empty_like(self._before)),
+            "before": self._before.copy(),
+            "stepped": np.array(self._stepped),
+            "rng": generator_state(self._env.np_random),
+        }
+
+    def put_back(self, state: EnvState) -> None:
+        """Simulates the last step again, and then makes sure of the physics."""
+        self._write(state["physics"])
+        if state["stepped"]:
+            control = self._env.data.ctrl.copy()  # of the last step; it is part of the physics
+            self._write(state["before"])
+            self._env.do_simulation(control, self._env.frame_skip)
+        else:
+            self._mujoco.mj_forward(self._env.model, self._env.data)
+        self._write(state["physics"])
+        self._before[:], self._stepped = state["before"], bool(state["stepped"])
+        set_generator_state(self._env.np_random, state["rng"])
+
+
+def generator_state(generator: np.random.Generator) -> np.ndarray:
+    """The state of Gymnasium's generator (PCG64) as six integers of 64 bits."""
+    full = generator.bit_generator.state
+    wide = [full["state"]["state"], full["state"]["inc"]]
+    words = [part for number in wide for part in (number >> 64, number & (2**64 - 1))]
+    return np.array([*words, full["has_uint32"], full["uinteger"]], np.uint64)
+
+
+def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> None:
+    """Puts back what `generator_state` gave."""
+    numbers = [int(word) for word in words]
+    state, inc = ((numbers[i] << 64) | numbers[i + 1] for i in (0, 2))
+    has_half, half = numbers[4:]
+    inner = {"state": state, "inc": inc}
+    generator.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": inner,
+        "has_uint32": has_half,
+        "uinteger": half,
+    }
+
 
 ANSWER = ("observation", "reward", "terminated", "truncated", "info")
 """What a step returns."""
@@ -165,7 +404,7 @@ def make_gym(name: str, **kwargs: Any) -> "gymnasium.Env":
         raise UsageError(f"Gymnasium cannot build '{name}': {reason}{install}") from error
 
 
-def find_time_limit(env: "gymnasium.Env") -> Any:
+def find_time_limit(env: Any) -> Any:
     """The TimeLimit wrapper among `env`'s wrappers, or None."""
     from gymnasium.wrappers import TimeLimit
 

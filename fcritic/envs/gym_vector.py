@@ -17,8 +17,8 @@ import numpy as np
 from fcritic.envs.answers import WrongAnswer, numbers, parts
 from fcritic.envs.base import EnvState
 from fcritic.envs.group import AbstractGroup, Board, Trouble
-from fcritic.envs.gym_spaces import Spaces
-from fcritic.envs.watch import Hang, Watch
+from fcritic.envs.gym import Spaces
+from fcritic.envs.local import Hang, Watch
 from fcritic.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,16 +1,81 @@
-"""Environments in this process, one after the other. Worker processes use the same code for theirs."""
+"""Environments in one process, one after the other, each call within a limit of time. Workers use it for theirs."""
 
 from collections.abc import Callable, Iterable, Mapping
 import contextlib
+from signal import ITIMER_REAL, SIG_DFL, SIGALRM, setitimer, signal
+import threading
+from time import monotonic
 import traceback
+from types import FrameType
+from typing import Self
 
 import numpy as np
 
 from fcritic.envs.answers import WrongAnswer, numbers, write_step
 from fcritic.envs.base import AbstractEnv, EnvState
 from fcritic.envs.group import AbstractGroup, Board, Trouble
-from fcritic.envs.watch import Hang, Watch
 from fcritic.errors import UsageError
+
+IDLE = -1
+
+LONGEST = 1e6
+"""The largest limit in seconds; timers hold little more."""
+
+
+class Hang(BaseException):
+    """Raised inside an environment that takes too long. No Exception, so that few environments catch it."""
+
+
+class Watch:
+    """Interrupts a call that takes longer than `limit` seconds, where that is possible.
+
+    It uses the alarm signal, so it works in the main thread alone, and only while Python code runs: a loop in
+    C cannot be interrupted, which is what worker processes are for. An alarm that someone else has set is
+    left alone, and nothing is watched until it has rung.
+
+    ``progress`` holds the row that is being called (or `IDLE`) and since when. In a worker process it is
+    shared with the parent, which can tell from it who hangs.
+    """
+
+    def __init__(self, limit: float, progress: np.ndarray | None = None):
+        self.limit = limit
+        self.progress = np.array([IDLE, 0.0]) if progress is None else progress
+        self._armed = False
+
+    def begin(self, row: int) -> None:
+        """From now on `row` is being called."""
+        self.progress[0] = row
+        self.progress[1] = monotonic()
+
+    def close(self) -> None:
+        """From now on nobody is being called."""
+        self.progress[0] = IDLE
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            earlier = setitimer(ITIMER_REAL, self.limit, self.limit)
+            if earlier[0] > 0:
+                setitimer(ITIMER_REAL, *earlier)
+            else:
+                self._armed, self._handler = True, signal(SIGALRM, self._ring)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        if self._armed:
+            self._armed = False
+            setitimer(ITIMER_REAL, 0.0)
+            signal(SIGALRM, SIG_DFL if self._handler is None else self._handler)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        row, since = self.progress
+        if row == IDLE:
+            return
+        left = since + self.limit - monotonic()
+        if left <= 0:
+            raise Hang
+        setitimer(ITIMER_REAL, left, self.limit)  # another environment has had its turn in between
+
 
 Build = Callable[[int], AbstractEnv]
 """Makes an environment from a seed."""

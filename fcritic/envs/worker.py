@@ -12,13 +12,12 @@ import signal
 import socket
 import sys
 import threading
+from typing import Any
 
 from fcritic import envs
-from fcritic.envs.channel import DONE, STEP, Channel, pack_states, unpack_states
 from fcritic.envs.group import Board, Trouble
-from fcritic.envs.local import LocalGroup
-from fcritic.envs.memory import progress_of, whole_board
-from fcritic.envs.watch import Watch
+from fcritic.envs.local import LocalGroup, Watch
+from fcritic.envs.workers import DONE, STEP, Channel, pack_states, progress_of, unpack_states, whole_board
 from fcritic.errors import UsageError
 
 _PR_SET_PDEATHSIG = 1
@@ -30,7 +29,7 @@ class Worker:
     def __init__(self, channel: Channel, memory: int, number: int, timeout: float):
         self._channel, self._memory = channel, memory
         self._watch = Watch(timeout, progress_of(mmap.mmap(memory, 0), number))
-        self._group: LocalGroup | None = None
+        self._group: Any = None  # a LocalGroup, once it is built
 
     def run(self) -> None:
         """Answers until the parent is gone."""

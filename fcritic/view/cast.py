@@ -13,7 +13,7 @@ from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import Progress, load_policies, load_state
-from fcritic.view.values import Values, critic_values
+from fcritic.view.cast import Values, critic_values
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,11 +11,10 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.envs import AbstractEnv, EnvState, Step, VectorEnv
-from fcritic.envs.local import LocalGroup
-from fcritic.envs.watch import Watch
+from fcritic.envs.local import LocalGroup, Watch
 from fcritic.training.replay import Normalizer
 from fcritic.view.cast import Actor
-from fcritic.view.packing import Pose
+from fcritic.view.scene import Pose
 from fcritic.view.scene import tracked_body
 
 LIMIT = 5000

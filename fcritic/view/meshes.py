@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Int
 import numpy as np
 
-from fcritic.view.packing import in_box, text_of
+from fcritic.view.scene import in_box, text_of
 
 if TYPE_CHECKING:
     import mujoco

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fcritic.view.episode import Episode
-from fcritic.view.packing import ROTATION_ERROR, pack_poses, position_error, text_of
-from fcritic.view.values import Values, returns_to_go, whole_returns
+from fcritic.view.scene import ROTATION_ERROR, pack_poses, position_error, text_of
+from fcritic.view.cast import Values, returns_to_go, whole_returns
 
 SCRIPTS = ("mathematics.js", "shapes.js", "drawing.js", "traces.js", "camera.js", "player.js")
 """The program of the page, in order."""

@@ -11,7 +11,7 @@ from fcritic.view.cast import Cast
 from fcritic.view.episode import LIMIT, Episode, record
 from fcritic.view.page import accuracy, episode_data, honesty, moving_bodies, page
 from fcritic.view.scene import radius_of, scene_of, tracked_body
-from fcritic.view.values import Values
+from fcritic.view.cast import Values
 
 MOST_ACTORS = 10
 """Actors that a page shows where none are named."""

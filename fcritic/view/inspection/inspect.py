@@ -14,8 +14,8 @@ from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.saving import load_policies
 from fcritic.view.inspection import predictions, slices
-from fcritic.view.inspection.agreement import agreement, principal
-from fcritic.view.inspection.rollouts import WIDTH, Returns, Rollouts
+from fcritic.view.inspection.inspect import agreement, principal
+from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
 
 TOP_PROBES = 8
 """Probe states that are written out."""

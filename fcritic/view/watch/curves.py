@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from fcritic.view.watch import rows
-from fcritic.view.watch.series import Series
-from fcritic.view.watch.tail import Cursor, Tail
+from fcritic.view.watch.reading import Series
+from fcritic.view.watch.reading import Cursor, Tail
 
 ALWAYS = ("evaluation/mean_actor", "evaluation/best_actor", "episode/return")
 """What is read of every run."""

@@ -4,7 +4,7 @@ from collections import deque
 import math
 from typing import Any
 
-from fcritic.view.watch.rows import number, parse
+from fcritic.view.watch.reading import number, parse
 
 MOST_POINTS = 256
 """Points of the clock (frame, hours) that are kept."""

@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any
 
-from fcritic.view.watch.tail import LINE_LIMIT
+from fcritic.view.watch.reading import LINE_LIMIT
 
 _HEAD = rb'\{"seed": (\d{1,10}), "env_steps": (\d{1,15}), "kind": "'
 _NUMBER = rb'": (-?\d[\d.eE+-]{0,30}|null|NaN|-?Infinity)[,}]'

@@ -8,8 +8,8 @@ from fcritic.disk import Place
 from fcritic.runs import CONFIG, JOURNAL, METRICS
 from fcritic.view.watch import rows
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
-from fcritic.view.watch.history import History
-from fcritic.view.watch.tail import Cursor, Tail
+from fcritic.view.watch.run import History
+from fcritic.view.watch.reading import Cursor, Tail
 
 SILENT = 600.0
 """Seconds without a row after which a run that still holds its lock is called silent."""

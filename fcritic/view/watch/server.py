@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fcritic.errors import UsageError
-from fcritic.view.watch.watcher import Watcher
+from fcritic.view.watch.server import Watcher
 
 PAGE = {
     "/": ("page.html", "text/html"),

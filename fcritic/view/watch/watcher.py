@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from fcritic.view.watch.run import WatchedRun
-from fcritic.view.watch.scan import Locks, runs
-from fcritic.view.watch.series import MOST_POINTS
+from fcritic.view.watch.run import Locks, runs
+from fcritic.view.watch.reading import MOST_POINTS
 
 FIRST_BUDGET, BUDGET = 1.0, 0.4
 """Seconds of reading in a first and in a later answer. A long history comes in parts: the page asks again."""
