@@ -20,9 +20,8 @@ from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.training.replay import Normalizer
-from fcritic.view.inspection import predictions, slices
-from fcritic.view.inspection.inspect import agreement, principal, rank_correlation, ranks
-from fcritic.view.inspection.inspect import require_functional
+from fcritic.view.inspection import measure
+from fcritic.view.inspection.inspect import agreement, principal, rank_correlation, ranks, require_functional
 from fcritic.view.inspection.measure import Rollouts
 
 TASK = "probe-policy"  # two actions; the second, where 1 is seen, is the reward
@@ -64,8 +63,8 @@ def critic_of(agent: TrainedAgent, index: int) -> FunctionalCritic:
 
 
 def test_corners_are_the_actors_to_the_last_bit(agent):
-    x, y = slices.points(5)
-    policies = slices.plane(agent.policies, (2, 0, 1), x, y)
+    x, y = measure.points(5)
+    policies = measure.plane(agent.policies, (2, 0, 1), x, y)
     assert ensembles.size(policies) == 25 + 4
     for corner, actor in (((0, 0), 2), ((1, 0), 0), ((0, 1), 1)):
         (cell,) = np.flatnonzero((x == corner[0]) & (y == corner[1]))
@@ -74,7 +73,7 @@ def test_corners_are_the_actors_to_the_last_bit(agent):
             strict=True,
         )
         assert all(np.array_equal(*pair) for pair in pairs)
-    middle = slices.plane(agent.policies, (0, 1, 2), np.array([0.5]), np.array([0.25]))
+    middle = measure.plane(agent.policies, (0, 1, 2), np.array([0.5]), np.array([0.25]))
     leaf = lambda tree: np.asarray(jax.tree.leaves(tree)[0])
     a, b, c = leaf(agent.policies)
     np.testing.assert_allclose(leaf(middle)[0], a + 0.5 * (b - a) + 0.25 * (c - a), rtol=1e-5, atol=1e-7)
@@ -83,22 +82,22 @@ def test_corners_are_the_actors_to_the_last_bit(agent):
 def test_a_slice_that_cannot_be_is_refused():
     for count in (1, 4, 8, 45):
         with pytest.raises(UsageError, match="--grid must be 5, 9, 13"):
-            slices.places(count)
+            measure.places(count)
     for corners in ((0, 1), (0, 1, 1), (0, 1, 2, 0)):
         with pytest.raises(UsageError, match="three different actors"):
-            slices.require_corners(corners, 3)
+            measure.require_corners(corners, 3)
     with pytest.raises(UsageError, match="actor 3; this agent has actors 0 to 2"):
-        slices.require_corners((0, 1, 3), 3)
+        measure.require_corners((0, 1, 3), 3)
     with pytest.raises(UsageError, match="needs three actors, this agent has 2"):
-        slices.require_corners((0, 1, 2), 2)
+        measure.require_corners((0, 1, 2), 2)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_predictions_are_the_critics_answers(shared):
     agent = untrained(shared)
-    policies = slices.plane(agent.policies, (0, 1, 2), *slices.points(5))
+    policies = measure.plane(agent.policies, (0, 1, 2), *measure.points(5))
     states = np.array([[0.0], [1.0], [0.3]], np.float32)
-    found = predictions.values(agent, policies, states)
+    found = measure.values(agent, policies, states)
     assert found.shape == (3, 29)
     for critic in range(3):
         for cell in (0, 7, 8, 28):  # also across the pieces in which they are computed
@@ -109,7 +108,7 @@ def test_predictions_are_the_critics_answers(shared):
 
 
 def test_measured_returns_are_exact_where_they_are_known(agent):
-    policies = slices.plane(agent.policies, (0, 1, 2), *slices.points(5))
+    policies = measure.plane(agent.policies, (0, 1, 2), *measure.points(5))
     rollouts, heard = Rollouts(agent, 2, width=8), []  # 29 policies in turns of 8
     seen = rollouts.measure(policies, heard.append)
     rollouts.close()
@@ -151,7 +150,7 @@ def test_principal_components_keep_distances_of_a_plane():
 
 
 def test_codes_are_the_encoders_own(agent):
-    found = predictions.codes(agent, agent.policies, agent.normalizer)
+    found = measure.codes(agent, agent.policies, agent.normalizer)
     assert found.shape == (3, 3, 4)
     encode = quick_jit(lambda critic, policy: critic.encode(policy))
     for critic, actor in ((0, 0), (1, 2), (2, 1)):
@@ -161,7 +160,7 @@ def test_codes_are_the_encoders_own(agent):
 
 def test_sensitivity_is_the_slope_of_the_value_in_each_probe(agent):
     states = np.array([[0.2], [1.0]], np.float32)
-    found = predictions.sensitivity(agent, agent.policies, states)
+    found = measure.sensitivity(agent, agent.policies, states)
     assert found.shape == (3, 5)
 
     def value(critic, actor, probe, step):
@@ -177,7 +176,7 @@ def test_sensitivity_is_the_slope_of_the_value_in_each_probe(agent):
 
 
 def test_probes_are_told_in_the_units_of_the_task(agent):
-    found = predictions.probes(agent)[1]
+    found = measure.probes(agent)[1]
     raw = critic_of(agent, 1).encoder.probes
     np.testing.assert_allclose(found, np.sqrt(0.3 + 1e-6) * raw + 0.1, rtol=1e-5)
 

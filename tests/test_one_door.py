@@ -47,7 +47,7 @@ REASONS = {
     "cli.experiment": {"tempfile.TemporaryDirectory()": "a new folder for quick trainings"},
     "cli.export": {"out.rglob('*')": "what it has just made"},
     "cli.watch": {"webbrowser.open(server.address)": "an address"},
-    "envs.memory": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
+    "envs.workers": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
     "results.plots": {
         "figure.savefig(picture,": "a picture in memory",
         "figure.savefig(drawn,": "a picture in memory",
@@ -67,10 +67,10 @@ REASONS = {
         "self._part.read_bytes()": "what the encoder has put there",
     },
     "view.page": {"files('fcritic.view').joinpath(name).read_text(encoding='utf-8')": "the package's own page"},
-    "view.inspection.page": {
+    "view.inspection.inspect": {
         "(files('fcritic.view.inspection') / name).read_text(encoding='utf-8')": "the package's own page"
     },
-    "view.watch.scan": {"Path('/proc/locks').read_text(encoding='ascii')": "the machine"},
+    "view.watch.run": {"Path('/proc/locks').read_text(encoding='ascii')": "the machine"},
     "view.watch.server": {"(files('fcritic.view.watch') / name).read_bytes()": "the package's own page"},
 }
 """What may reach for files by itself: the calls of a module (`*`: all of them), and why."""

@@ -26,11 +26,9 @@ from fcritic.cli.dispatch import run
 from fcritic.config import TrainConfig
 from fcritic.ensembles import member
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.view.cast import Cast
+from fcritic.view.cast import Cast, whole_returns
 from fcritic.view.episode import play
-from fcritic.view.scene import ROTATION_ERROR
-from fcritic.view.page import as_script_data, page
-from fcritic.view.cast import whole_returns
+from fcritic.view.page import ROTATION_ERROR, as_script_data, page
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,22 @@ from viewer_pages import in_browser, needs_browser, numbers
 from fcritic import envs
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.training.replay import Normalizer
-from fcritic.view import meshes
 from fcritic.view.cast import Actor
 from fcritic.view.episode import record
-from fcritic.view.scene import in_box, pack_poses, position_error
 from fcritic.view.page import SCRIPTS, moving_bodies
-from fcritic.view.scene import radius_of, scene_of, tracked_body
+from fcritic.view.scene import (
+    MOST_FACES,
+    height_field_of,
+    in_box,
+    mesh_of,
+    pack_all,
+    pack_poses,
+    position_error,
+    radius_of,
+    scene_of,
+    thin,
+    tracked_body,
+)
 
 VIEWERS = Path(__file__).parents[1] / "fcritic" / "view"
 
@@ -84,23 +94,23 @@ def test_every_kind_of_shape_with_its_colour_and_place():
 
 def test_height_fields_meshes_and_their_thinning():
     model = mujoco.MjModel.from_xml_string(SHAPES)
-    vertices, faces = meshes.height_field_of(model, 0)
+    vertices, faces = height_field_of(model, 0)
     assert vertices.shape == (6, 3) and faces.shape == (4, 3)
     assert vertices[0].tolist() == [-2, -3, 0] and vertices[3].tolist() == [2, 0, 4]
     a, b, c = (vertices[faces[:, k]] for k in range(3))
     assert (np.cross(b - a, c - a)[:, 2] > 0).all()  # all are seen from above
-    vertices, faces = meshes.mesh_of(model, 0)
+    vertices, faces = mesh_of(model, 0)
     assert vertices.shape == (4, 3) and faces.shape == (4, 3)
     side = np.linspace(0, 1, 40)
     sheet = np.stack([*np.meshgrid(side, side), np.zeros((40, 40))], axis=-1).reshape(-1, 3)
     corner = (np.arange(39)[:, None] * 40 + np.arange(39)).ravel()
     cells = np.stack([corner, corner + 1, corner + 40], 1)
-    fewer_vertices, fewer = meshes.thin(sheet, cells, 8)
+    fewer_vertices, fewer = thin(sheet, cells, 8)
     assert 0 < len(fewer) < len(cells) / 10 and fewer.max() < len(fewer_vertices) <= 81
     assert fewer_vertices.min() >= 0 and fewer_vertices.max() <= 1
-    packed, coarser = meshes.pack_all([(sheet, cells)])
+    packed, coarser = pack_all([(sheet, cells)])
     assert not coarser and len(numbers(packed[0]["faces"], "<u2")) == 3 * len(cells)
-    _, coarser = meshes.pack_all([(sheet, cells)] * (meshes.MOST_FACES // len(cells) + 1))
+    _, coarser = pack_all([(sheet, cells)] * (MOST_FACES // len(cells) + 1))
     assert coarser
 
 

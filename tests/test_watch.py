@@ -9,7 +9,7 @@ import pytest
 from watched_runs import MEAN, a_run, curve, episode, evaluation, only
 
 from fcritic.runs.journal import Journal
-from fcritic.view.watch import scan
+from fcritic.view.watch import run as watched
 from fcritic.view.watch.run import History
 from fcritic.view.watch.server import Watcher
 
@@ -35,7 +35,7 @@ def test_the_folder_may_be_a_run_itself_and_links_are_not_followed(tmp_path):
     (inside / "link").symlink_to(tmp_path / "outside")
     (inside / "a" / "metrics.jsonl").unlink()
     (inside / "a" / "metrics.jsonl").symlink_to(tmp_path / "outside" / "secret" / "metrics.jsonl")
-    assert list(scan.runs(inside)) == ["a"]
+    assert list(watched.runs(inside)) == ["a"]
     watcher = Watcher(inside)
     assert only(watcher)["state"] == "waiting" and curve(watcher) == {}
     assert only(Watcher(tmp_path / "outside" / "secret"))["name"] == "secret"
@@ -78,8 +78,8 @@ def test_the_state_is_that_of_lock_and_journal(tmp_path):
     with (tmp_path / "a" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert state() == "running"
-        assert scan._cannot_be_locked(tmp_path / "a" / "lock")
-    assert not scan._cannot_be_locked(tmp_path / "a" / "lock")
+        assert watched._cannot_be_locked(tmp_path / "a" / "lock")
+    assert not watched._cannot_be_locked(tmp_path / "a" / "lock")
     with pytest.raises(ValueError), written:
         raise ValueError("the sky fell")
     assert state() == "failed" and only(Watcher(tmp_path))["notes"] == ["the sky fell"]

@@ -7,8 +7,7 @@ import os
 import pytest
 from watched_runs import MEAN, a_run, curve, episode, evaluation, only
 
-from fcritic.view.watch.reading import MOST_POINTS, Series
-from fcritic.view.watch.reading import BLOCK, Cursor, Tail
+from fcritic.view.watch.reading import BLOCK, MOST_POINTS, Cursor, Series, Tail
 from fcritic.view.watch.server import Watcher
 
 

@@ -11,8 +11,7 @@ import tyro
 
 from fcritic.cli.parsing import parse
 from fcritic.errors import UsageError
-from fcritic.view.watch.server import WatchServer
-from fcritic.view.watch.server import Watcher
+from fcritic.view.watch.server import Watcher, WatchServer
 
 
 @dataclasses.dataclass(frozen=True)

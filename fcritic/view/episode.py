@@ -14,8 +14,7 @@ from fcritic.envs import AbstractEnv, EnvState, Step, VectorEnv
 from fcritic.envs.local import LocalGroup, Watch
 from fcritic.training.replay import Normalizer
 from fcritic.view.cast import Actor
-from fcritic.view.scene import Pose
-from fcritic.view.scene import tracked_body
+from fcritic.view.scene import Pose, tracked_body
 
 LIMIT = 5000
 """Actions that are shown at most: a task without an end would never give a page."""

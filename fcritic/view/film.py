@@ -65,7 +65,7 @@ class Film:
         # The encoder opens its file by name, so it gets a folder in which nobody else has put anything.
         self._folder = tempfile.TemporaryDirectory(prefix="fcritic-film-")
         self._part = Path(self._folder.name) / "film.mp4"
-        self._encoder: subprocess.Popen | None = None
+        self._encoder: Any = None
         self._renderer: Any = None
         self._started: float | None = None
         self._over = False

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fcritic.view.cast import Values, returns_to_go, whole_returns
 from fcritic.view.episode import Episode
 from fcritic.view.scene import ROTATION_ERROR, pack_poses, position_error, text_of
-from fcritic.view.cast import Values, returns_to_go, whole_returns
 
 SCRIPTS = ("mathematics.js", "shapes.js", "drawing.js", "traces.js", "camera.js", "player.js")
 """The program of the page, in order."""
@@ -60,7 +60,8 @@ def episode_data(episode: Episode, values: Values | None, gamma: float, moving: 
 
 def moving_bodies(episodes: list[Episode]) -> list[int]:
     """The bodies whose pose changes in any of the episodes."""
-    changes = [(episode.poses != episodes[0].poses[0]).any(axis=(0, 2)) for episode in episodes]
+    poses: Any = [episode.poses for episode in episodes]
+    changes = [(each != poses[0][0]).any(axis=(0, 2)) for each in poses]
     return np.flatnonzero(np.any(changes, axis=0)).tolist()
 
 

@@ -7,11 +7,10 @@ from fcritic import envs
 from fcritic.agents.sac import SAC
 from fcritic.disk import Place
 from fcritic.errors import cannot_write
-from fcritic.view.cast import Cast
+from fcritic.view.cast import Cast, Values
 from fcritic.view.episode import LIMIT, Episode, record
 from fcritic.view.page import accuracy, episode_data, honesty, moving_bodies, page
 from fcritic.view.scene import radius_of, scene_of, tracked_body
-from fcritic.view.cast import Values
 
 MOST_ACTORS = 10
 """Actors that a page shows where none are named."""
@@ -47,7 +46,7 @@ def play_all(cast: Cast, actors: list[int], seed: int) -> tuple[dict[str, Any] |
             return None, episodes
         env.reseed(seed)
         env.reset()  # a task may draw sizes, places and colours at a reset: these are the episodes' own
-        model, data = env.simulation()
+        model, data = env.simulation() or (None, None)
         moving = moving_bodies(episodes)
         scene = scene_of(model) | {"moving": moving, "still": episodes[0].poses[0].tolist()}
         return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes

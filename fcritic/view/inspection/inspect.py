@@ -1,9 +1,11 @@
-"""All that is looked at, gathered into plain numbers that a page or a program can use."""
+"""All that is looked at in an agent, gathered into plain numbers, and one HTML file that shows them."""
 
 from collections.abc import Callable
+from importlib.resources import files
 import time
 from typing import Any
 
+from jaxtyping import Float
 import numpy as np
 
 from fcritic import ensembles
@@ -13,9 +15,58 @@ from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.saving import load_policies
-from fcritic.view.inspection import predictions, slices
-from fcritic.view.inspection.inspect import agreement, principal
+from fcritic.view.inspection import measure
 from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
+from fcritic.view.page import as_script_data
+
+
+def ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Places in the order of size, from 1; equal values share the mean of theirs."""
+    order = np.argsort(values, kind="stable")
+    _, first, count = np.unique(values[order], return_index=True, return_counts=True)
+    shared = np.repeat(first + (count + 1) / 2, count)
+    found = np.empty(len(values))
+    found[order] = shared
+    return found
+
+
+def correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float | None:
+    """Pearson's; none where one of them does not vary."""
+    a, b = a - a.mean(), b - b.mean()
+    size = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / size) if size > 0 else None
+
+
+def rank_correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float | None:
+    """Spearman's: the correlation of the ranks. 1 means the same order, 0 none in common."""
+    return correlation(ranks(a), ranks(b))
+
+
+def agreement(predicted: Float[np.ndarray, " n"], measured: Float[np.ndarray, " n"]) -> dict[str, Any]:
+    """Order (`rank`, `correlation`) and size: `bias`, `error` (root mean square) and the `slope` of the line
+    that best tells measured from predicted; a calibrated critic has slope 1 and bias 0."""
+    off, spread = predicted - measured, predicted - predicted.mean()
+    slope = float(spread @ measured / (spread @ spread)) if spread @ spread > 0 else None
+    return {
+        "rank": rank_correlation(predicted, measured),
+        "correlation": correlation(predicted, measured),
+        "bias": float(off.mean()),
+        "error": float(np.sqrt((off**2).mean())),
+        "slope": slope,
+    }
+
+
+def principal(points: Float[np.ndarray, "n dims"]) -> tuple[Float[np.ndarray, "n 2"], list[float]]:
+    """Points on their two principal components, and the share of the variance that each holds."""
+    centred = points - points.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    flat = np.zeros((len(points), 2))
+    kept = min(2, len(sizes))
+    flat[:, :kept] = left[:, :kept] * sizes[:kept]
+    total = float((sizes**2).sum()) or 1.0
+    shares = [float(size**2) / total for size in sizes[:2]]
+    return flat, shares + [0.0] * (2 - len(shares))
+
 
 TOP_PROBES = 8
 """Probe states that are written out."""
@@ -31,17 +82,17 @@ def inspect(
 ) -> dict[str, Any]:
     """Looks into an agent: a slice and a line of policies, the codes of its actors, and its probe states."""
     require_functional(agent)
-    slices.require_corners(corners, agent.actors)
+    measure.require_corners(corners, agent.actors)
     start = time.monotonic()
-    x, y = slices.points(count)
-    policies = slices.plane(agent.policies, corners, x, y)
+    x, y = measure.points(count)
+    policies = measure.plane(agent.policies, corners, x, y)
     seen = _measure(agent, policies, episodes, say)
     say("asking the critics")
-    predicted = _finite(predictions.values(agent, policies, seen.first), agent)
-    square, line = np.arange(count**2), slices.on_line(count)
+    predicted = _finite(measure.values(agent, policies, seen.first), agent)
+    square, line = np.arange(count**2), measure.on_line(count)
     report = {
         "agent": _facts(agent, seen) | {"corners": list(corners), "episodes": episodes},
-        "places": slices.places(count).tolist(),
+        "places": measure.places(count).tolist(),
         "slice": _beside(predicted, seen, square),
         "line": {"x": x[line].tolist()} | _beside(predicted, seen, line),
         "embedding": _embedding(agent),
@@ -79,6 +130,7 @@ def _finite(values: np.ndarray, agent: TrainedAgent) -> np.ndarray:
 
 
 def _facts(agent: TrainedAgent, seen: Returns) -> dict[str, Any]:
+    critics: Any = agent.critics
     config, discount = agent.config, agent.config.agent.discount
     return {
         "run": agent.directory.resolve().name,
@@ -87,7 +139,7 @@ def _facts(agent: TrainedAgent, seen: Returns) -> dict[str, Any]:
         "seed": agent.seed,
         "frame": agent.frame,
         "actors": agent.actors,
-        "critics": ensembles.size(agent.critics.head),
+        "critics": ensembles.size(critics.head),
         "discount": discount,
         "longest": seen.longest,
         "beyond": discount**seen.longest,
@@ -121,10 +173,10 @@ def _embedding(agent: TrainedAgent) -> dict[str, Any]:
         except CheckpointError:  # an older one; the newest whole one was loaded
             continue
         own = [ensembles.member(tree, place) for tree in (policies, normalizer)]
-        found.append(_finite(predictions.codes(agent, *own), agent))
+        found.append(_finite(measure.codes(agent, *own), agent))
         frames.append(int(path.name.removeprefix("step-")))
-    critics = []
-    for codes in np.moveaxis(np.stack(found), 1, 0)[: 1 if agent.critics.encoder.config.shared else None]:
+    critics, encoder = [], getattr(agent.critics, "encoder")  # noqa: B009
+    for codes in np.moveaxis(np.stack(found), 1, 0)[: 1 if encoder.config.shared else None]:
         flat, shares = principal(codes.reshape(-1, codes.shape[-1]))
         critics.append({"points": flat.reshape(len(frames), -1, 2).tolist(), "shares": shares})
     return {"frames": frames, "critics": critics}
@@ -132,7 +184,7 @@ def _embedding(agent: TrainedAgent) -> dict[str, Any]:
 
 def _probes(agent: TrainedAgent, first: np.ndarray) -> list[dict[str, Any]]:
     """For every critic the sensitivity to each probe state, and the states that matter most."""
-    found, states = predictions.sensitivity(agent, agent.policies, first), predictions.probes(agent)
+    found, states = measure.sensitivity(agent, agent.policies, first), measure.probes(agent)
     told = []
     _finite(found, agent)
     for own, probes in zip(found, states, strict=True):
@@ -141,3 +193,28 @@ def _probes(agent: TrainedAgent, first: np.ndarray) -> list[dict[str, Any]]:
         top = [{"probe": int(i), "share": float(share[i]), "state": probes[i].tolist()} for i in order[:TOP_PROBES]]
         told.append({"sensitivity": own[order].tolist(), "top": top})
     return told
+
+
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(report: dict[str, Any]) -> str:
+    """The whole file."""
+    text = lambda name: (files("fcritic.view.inspection") / name).read_text(encoding="utf-8")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
+        f'content="{_POLICY}"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>inspect</title><link rel="icon" href="data:,"><style>{text("view.css")}</style></head>'
+        f"<body>{text('view.html')}"
+        f'<script type="application/json" id="data">{as_script_data(_rounded(report))}</script>'
+        f"<script>{text('drawing.js')}\n{text('view.js')}</script></body></html>"
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are enough for a picture."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list) else value

@@ -5,9 +5,18 @@ import copy
 import math
 from typing import Any
 
-from fcritic.view.watch import rows
-from fcritic.view.watch.reading import Series
-from fcritic.view.watch.reading import Cursor, Tail
+from fcritic.view.watch.reading import (
+    Cursor,
+    Field,
+    Series,
+    Tail,
+    fields,
+    kind_of,
+    needle,
+    number,
+    parse,
+    places_of,
+)
 
 ALWAYS = ("evaluation/mean_actor", "evaluation/best_actor", "episode/return")
 """What is read of every run."""
@@ -30,7 +39,7 @@ class Reader:
 
     def __init__(self, metric: str):
         kind, _, name = metric.partition("/")
-        self.field, self.cursor = rows.Field(kind, name), Cursor()
+        self.field, self.cursor = Field(kind, name), Cursor()
         self.series: dict[int, Series] = {}
         self.last: dict[int, deque[float]] = {}
         self.lines: dict[int, tuple[int, int]] = {}
@@ -41,7 +50,7 @@ class Reader:
         """More rows."""
         self.lines.clear()
         new: dict[int, tuple[list[float], list[float]]] = {}
-        for start, end in rows.places_of(block, self.field.kind):
+        for start, end in places_of(block, self.field.kind):
             found = self.field.of(block, start, end)
             if found is None:
                 self.damaged += 1
@@ -92,14 +101,14 @@ class Curves:
         """How far it is and which curves it has, from the newest row of each kind."""
         kinds = set()
         for line in self.tail.last_lines():
-            kind = rows.kind_of(line)
+            kind = kind_of(line)
             if kind in kinds:
                 continue
             kinds.add(kind)
-            row = rows.parse(line) or {}
-            self.frame = max(self.frame, rows.number(row.get("env_steps")) or 0.0)
+            row = parse(line) or {}
+            self.frame = max(self.frame, number(row.get("env_steps")) or 0.0)
             if len(self.names) < MOST_NAMES:
-                self.names.update(rows.fields(row))
+                self.names.update(fields(row))
 
     def want(self, metric: str) -> None:
         """Somebody wants to see this curve."""
@@ -145,7 +154,7 @@ class Curves:
             self.frame = max(self.frame, reader.frame)
         if self.readers[COUNTING] in group:
             for kind in ("fault", "rollback"):
-                self.counts[kind] += block.count(rows.needle(kind))
+                self.counts[kind] += block.count(needle(kind))
         evaluations = self.readers[ALWAYS[0]]
         if evaluations in group:
             for seed, (start, end) in evaluations.lines.items():
@@ -155,7 +164,7 @@ class Curves:
         """The last returns of every actor, seed by seed."""
         found = []
         for seed, line in sorted(self._evaluations.items()):
-            returns = (rows.parse(line) or {}).get("actors")
+            returns = (parse(line) or {}).get("actors")
             if isinstance(returns, list):
-                found.append({"seed": seed, "returns": [rows.number(each) for each in returns[:MOST_ACTORS]]})
+                found.append({"seed": seed, "returns": [number(each) for each in returns[:MOST_ACTORS]]})
         return found

@@ -1,15 +1,107 @@
-"""One run that is watched: its curves, where it stands, whether it is well. Read from its files alone."""
+"""Runs that are watched: which there are, where each stands, whether it is well. Read from their files alone."""
 
+from collections import deque
+from collections.abc import Iterator
+import fcntl
 import hashlib
+import math
+import os
+from pathlib import Path
 import time
 from typing import Any
 
 from fcritic.disk import Place
-from fcritic.runs import CONFIG, JOURNAL, METRICS
-from fcritic.view.watch import rows
+from fcritic.runs import CONFIG, JOURNAL, LOCK, METRICS, VERSIONS
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
-from fcritic.view.watch.run import History
-from fcritic.view.watch.reading import Cursor, Tail
+from fcritic.view.watch.reading import Cursor, Tail, number, parse
+
+MOST_MOMENTS = 256
+"""Points of the clock (frame, hours) that are kept."""
+
+MOST_WARNINGS = 20
+"""Warnings that are kept, the last ones; all are counted."""
+
+SAMPLED = 64
+"""Lines of plain progress that are taken of a block."""
+
+RECENT = 12
+"""Lines over which the present speed is measured: about a minute."""
+
+
+class History:
+    """A journal, folded up line by line."""
+
+    def __init__(self) -> None:
+        self.frames: list[float] = []
+        self.hours: list[float] = []
+        self.warnings: deque[dict[str, Any]] = deque(maxlen=MOST_WARNINGS)
+        self.warned = 0
+        self.begun = self.ended = False
+        self.failure: str | None = None
+        self._elapsed, self._last, self._stride, self._skipped = 0.0, math.nan, 1, 0
+        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT)
+
+    def take(self, block: bytes) -> None:
+        """More lines. Of many, some: all events, what came just before each, and a share of plain progress."""
+        lines = block.split(b"\n")[:-1]
+        events = [place for place, line in enumerate(lines) if b'"event"' in line]
+        chosen = {
+            *events,
+            *(place - 1 for place in events if place),
+            *range(0, len(lines), len(lines) // SAMPLED + 1),
+        }
+        for place in sorted(chosen.union(range(max(len(lines) - RECENT, 0), len(lines)))):
+            self.add(lines[place])
+
+    def add(self, line: bytes) -> None:
+        """One more line; what has not the right form is left out."""
+        entry = parse(line) or {}
+        time, frame = number(entry.get("time")), number(entry.get("env_steps"))
+        if time is None or frame is None:
+            return
+        event, what = entry.get("event"), str(entry.get("what", ""))[:500]
+        if event == "begin":
+            self._begin(time, frame)
+        elif event == "warning":
+            self.warned += 1
+            self.warnings.append({"time": time, "frame": frame, "what": what})
+        elif event == "end":
+            self.ended, self.failure = True, what or None
+        self._elapsed += max(time - self._last, 0.0)
+        self._last = time
+        self._recent.append((time, frame))
+        self._point(frame)
+
+    def _begin(self, time: float, frame: float) -> None:
+        """The time before does not count as training, nor do frames that will be taken again."""
+        self.begun, self.ended, self.failure, self._last = True, False, None, time
+        self._recent.clear()
+        while self.frames and self.frames[-1] > frame:
+            self.frames.pop()
+            self.hours.pop()
+
+    def _point(self, frame: float) -> None:
+        self._skipped += 1
+        if self._skipped < self._stride and not self.ended:
+            return
+        self._skipped = 0
+        self.frames.append(frame)
+        self.hours.append(self._elapsed / 3600)
+        if len(self.frames) >= MOST_MOMENTS:
+            self.frames, self.hours, self._stride = self.frames[::2], self.hours[::2], 2 * self._stride
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds of training, pauses between processes left out; none for a run without a journal."""
+        return self._elapsed if self.begun else None
+
+    def speed(self, running: bool) -> float | None:
+        """Frames of one seed per second: of the last minute while it runs, else of all its training."""
+        if running and len(self._recent) > 1:
+            (first, start), (last, end) = self._recent[0], self._recent[-1]
+            return (end - start) / (last - first) if last > first else None
+        return self.frames[-1] / self._elapsed if self.frames and self._elapsed > 0 else None
+
 
 SILENT = 600.0
 """Seconds without a row after which a run that still holds its lock is called silent."""
@@ -119,4 +211,86 @@ class WatchedRun:
         return value[:100] if isinstance(value, str) else "unknown"
 
     def _number(self, name: str) -> int:
-        return int(rows.number(self._config.get(name)) or 0)
+        return int(number(self._config.get(name)) or 0)
+
+
+MOST_RUNS = 2000
+MOST_FOLDERS = 20_000
+DEPTH = 8
+"""Folders below folders in which runs are looked for."""
+
+
+def runs(root: Path) -> dict[str, Place]:
+    """Name and path of every run below a folder, or of the folder itself if it is one; at most `MOST_RUNS`.
+
+    A name is the path from the root. A run's own folders are not searched.
+    """
+    found: dict[str, Place] = {}
+    todo, looked = [Place(root)], 0
+    while todo and looked < MOST_FOLDERS and len(found) < MOST_RUNS:
+        folder = todo.pop()
+        looked += 1
+        names, folders = _content(folder)
+        if CONFIG in names and names & {METRICS, LOCK, VERSIONS}:
+            found[_name(folder)] = folder
+        elif len(folder.parts) < DEPTH:
+            todo += [folder / name for name in reversed(folders)]
+    return found
+
+
+def _content(folder: Place) -> tuple[set[str], list[str]]:
+    """The plain files and the folders in a folder; links are neither."""
+    try:
+        entries = folder.entries()
+    except OSError:  # gone, or not ours to read
+        return set(), []
+    files = {name for name, entry in entries.items() if entry.is_file(follow_symlinks=False)}
+    folders = [name for name, entry in entries.items() if entry.is_dir(follow_symlinks=False)]
+    return files, [name for name in folders if not name.startswith(".")]
+
+
+def _name(folder: Place) -> str:
+    """Text whatever the bytes are: a name need not be UTF-8."""
+    shown = os.path.join(*folder.parts) if folder.parts else folder.root.resolve().name
+    return os.fsencode(shown).decode("utf-8", "replace")
+
+
+class Locks:
+    """The locks that are held at one moment. The kernel lists them, so that looking never takes one away."""
+
+    def __init__(self) -> None:
+        try:
+            self._held: set[int] | None = set(_inodes(Path("/proc/locks").read_text(encoding="ascii")))
+        except OSError:  # not Linux
+            self._held = None
+
+    def holds(self, folder: Place) -> bool:
+        """Whether a process trains in this run."""
+        lock = folder / LOCK
+        try:
+            if self._held is not None:
+                status = lock.status()
+                return status is not None and status.st_ino in self._held
+            return _cannot_be_locked(lock)
+        except OSError:
+            return False
+
+
+def _inodes(listing: str) -> Iterator[int]:
+    """The inodes of `1: FLOCK  ADVISORY  WRITE 26555 fe:00:3088643 0 EOF`.
+
+    Devices are left out: some file systems report others there than to a program.
+    """
+    for line in listing.splitlines():
+        words = line.split()
+        if "FLOCK" in words and "WRITE" in words:
+            yield int(words[words.index("WRITE") + 2].rpartition(":")[2])
+
+
+def _cannot_be_locked(lock: str | os.PathLike | Place) -> bool:
+    with Place.of(lock).reading() as file:  # to close it gives the lock back
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
