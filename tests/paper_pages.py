@@ -11,9 +11,9 @@ PAPER = (DOCS / "paper.md").read_text(encoding="utf-8")
 
 
 def _defined() -> dict[str, list[str]]:
-    """The full names of all classes and functions of the package, and of its modules, by their last part."""
+    """The full names of all classes and functions of package and studies, and of modules, by their last part."""
     root, found = DOCS.parent, {}
-    for path in sorted((root / "fcritic").rglob("*.py")):
+    for path in sorted([*(root / "fcritic").rglob("*.py"), *(root / "studies").rglob("*.py")]):
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         for name in (each for each in ast.parse(path.read_text(encoding="utf-8")).body if hasattr(each, "name")):
             found.setdefault(name.name, []).append(f"{module}.{name.name}")

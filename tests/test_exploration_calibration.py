@@ -5,7 +5,8 @@ import pytest
 
 from fcritic.envs.exact import river_swim
 from fcritic.exploration.ensembles import Method
-from fcritic.exploration.family import (
+from fcritic.exploration.known import Prior, discounted_returns
+from studies.exploration.family import (
     GAMMA,
     GRID,
     PLANE,
@@ -18,7 +19,6 @@ from fcritic.exploration.family import (
     true_curve,
     wasserstein,
 )
-from fcritic.exploration.known import Prior, discounted_returns
 
 
 def test_distances_of_curves():

@@ -24,8 +24,8 @@ from fcritic.theory.control import (
     two_timescale,
 )
 from fcritic.theory.problems import random_policy
-from fcritic.theory.rivals import RIVALS
 from fcritic.theory.trust import coverage, measure
+from studies.theory.rivals import RIVALS
 
 __all__ = ["problem"]
 

@@ -23,8 +23,8 @@ from fcritic.theory.evaluation import (
 from fcritic.theory.features import tabular
 from fcritic.theory.mdp import FiniteMDP, Transitions
 from fcritic.theory.problems import disjoint_policies, linear_mdp, random_policy, tsitsiklis_van_roy
-from fcritic.theory.rivals import lstd
 from fcritic.theory.trust import covariance
+from studies.theory.rivals import lstd
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from fcritic.errors import UsageError
 from fcritic.theory import problems
 from fcritic.theory.evaluation import task_of, value_errors
 from fcritic.theory.features import FirstOrder, Fixed, Tangent, tabular
-from fcritic.theory.rivals import lstd
 from fcritic.theory.trust import covariance, coverage
+from studies.theory.rivals import lstd
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from fcritic.errors import UsageError
 from fcritic.theory.evaluation import Task, make_task, task_of, value_errors
 from fcritic.theory.problems import baird, disjoint_policies, linear_mdp, random_policy
-from fcritic.theory.rivals import Corrected, Emphatic, Seen, SemiGradient, SoftTarget, learn, learn_all, lstd
+from studies.theory.rivals import Corrected, Emphatic, Seen, SemiGradient, SoftTarget, learn, learn_all, lstd
 
 X, FOLLOWING = np.array([1.0, 2.0]), np.array([0.5, 1.0])
 WEIGHTS = np.array([1.0, -1.0])

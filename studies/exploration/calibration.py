@@ -7,7 +7,10 @@ import numpy as np
 
 from fcritic.envs.exact import river_swim
 from fcritic.exploration.ensembles import PRIORS, Method
-from fcritic.exploration.family import (
+from fcritic.exploration.known import Prior
+from fcritic.results.plots import panels
+from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
+from studies.exploration.family import (
     DRAWS,
     GRID,
     LINE,
@@ -21,9 +24,6 @@ from fcritic.exploration.family import (
     prior_spread,
     true_curve,
 )
-from fcritic.exploration.known import Prior
-from fcritic.results.plots import panels
-from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from studies.exploration.judging import Gap, gap
 
 PRIOR = Prior()

@@ -26,10 +26,10 @@ from fcritic.exploration.ensembles import (
 )
 from fcritic.exploration.known import LEARNERS, Learner, explore, first_solved, standard_score
 from fcritic.exploration.learning import episodes_to_solve
-from fcritic.exploration.slopes import knowledge
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Kind, Study, Trainings, Verdict, judged, plain
 from studies.exploration.judging import Gap, gap
+from studies.exploration.slopes import knowledge
 
 RUNS = Path("runs/deepsea")
 """Where finished dives are kept; the same command goes on from there."""

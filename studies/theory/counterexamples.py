@@ -11,7 +11,7 @@ from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from fcritic.theory.evaluation import Task, evaluate, evaluate_exact, task_of, value_errors
 from fcritic.theory.mdp import float64
 from fcritic.theory.problems import Problem, baird, kolter, tsitsiklis_van_roy
-from fcritic.theory.rivals import AbstractRival, Corrected, Emphatic, SemiGradient, SoftTarget, learn_all, lstd
+from studies.theory.rivals import AbstractRival, Corrected, Emphatic, SemiGradient, SoftTarget, learn_all, lstd
 
 SEEDS, QUICK_SEEDS = 30, 10
 DIVERGED = 1e5

@@ -13,8 +13,8 @@ from fcritic.theory.evaluation import Task, evaluate, make_task, step_for, value
 from fcritic.theory.features import AbstractFeatures, Fixed, tabular
 from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.problems import disjoint_policies, linear_mdp, random_policy
-from fcritic.theory.rivals import Emphatic, learn
 from fcritic.theory.trust import coverage
+from studies.theory.rivals import Emphatic, learn
 
 OUTER, INNER = 60, 4000
 LIMIT = 0.02

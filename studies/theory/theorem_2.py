@@ -24,8 +24,8 @@ from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
 from fcritic.theory.control import AbstractCritic, Control, Exact, Fitted, Sampled, Settings, actor_critic, assess
 from fcritic.theory.problems import perturb
-from fcritic.theory.rivals import RIVALS
 from studies.theory.control import periodic_control, river_control, safe_step, samples_until, slope, tabular_control
+from studies.theory.rivals import RIVALS
 
 GOAL = 0.1
 EVERY_STEP = ("on-policy actor-critic", "refreshing every step")
