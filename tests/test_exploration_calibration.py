@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from fcritic.envs.exact import river_swim
-from fcritic.exploration.ensembles import Method
-from fcritic.exploration.known import Prior, discounted_returns
+from fcritic.exploration.known import Prior
 from studies.exploration.family import (
     GAMMA,
     GRID,
     PLANE,
     collect,
     correlations,
+    discounted_returns,
     ensemble_curves,
     measures,
     policies_at,
@@ -19,6 +19,7 @@ from studies.exploration.family import (
     true_curve,
     wasserstein,
 )
+from studies.exploration.methods import Method
 
 
 def test_distances_of_curves():

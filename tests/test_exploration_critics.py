@@ -11,9 +11,8 @@ from quick_programs import quick_jit
 
 from fcritic.envs.exact import deep_sea, river_swim
 from fcritic.exploration.ensembles import Counts, Critic, Ensemble, begin, move, next_values, trained_on, variant
-from fcritic.exploration.known import discounted_returns
 from fcritic.exploration.learning import Rules, fit, objective, slope, summed, sweep
-from studies.exploration.family import GAMMA
+from studies.exploration.family import GAMMA, discounted_returns
 from studies.exploration.slopes import slopes_of
 
 KEY = jax.random.key(0)

@@ -9,7 +9,7 @@ import pytest
 from test_exploration_critics import KEY, begun
 
 from fcritic.envs.exact import deep_sea, river_swim
-from fcritic.exploration.ensembles import ENSEMBLES, Ensemble, policies_of, trained_on, variant
+from fcritic.exploration.ensembles import Ensemble, policies_of, trained_on, variant
 from fcritic.exploration.known import first_solved
 from fcritic.exploration.learning import (
     Rules,
@@ -24,6 +24,7 @@ from fcritic.exploration.learning import (
     run,
     world_of,
 )
+from studies.exploration.methods import ENSEMBLES
 
 
 def one_step() -> Steps:

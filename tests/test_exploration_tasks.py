@@ -16,7 +16,6 @@ from fcritic.exploration.known import (
     Prior,
     RandomisedValues,
     best_values,
-    discounted_returns,
     explore,
     first_solved,
     optimal_return,
@@ -24,9 +23,10 @@ from fcritic.exploration.known import (
     policy_returns,
     reward_posterior,
     sample_models,
-    standard_score,
     strayed,
 )
+from studies.exploration.deepsea import standard_score
+from studies.exploration.family import discounted_returns
 
 
 def right_policy(task) -> np.ndarray:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.exploration.ensembles import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 from fcritic.exploration.known import History
 from fcritic.study.catalog import load
 from fcritic.study.report import conduct
 from fcritic.study.spec import Trainings
+from studies.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 
 load("deepsea")
 from studies.exploration import calibration, deepsea, riverswim  # noqa: E402

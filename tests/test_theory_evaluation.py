@@ -8,7 +8,6 @@ from fcritic.errors import UsageError
 from fcritic.theory.evaluation import (
     BLOCK,
     Task,
-    empirical,
     evaluate,
     evaluate_exact,
     fixed_point,
@@ -21,7 +20,7 @@ from fcritic.theory.evaluation import (
     value_errors,
 )
 from fcritic.theory.features import tabular
-from fcritic.theory.mdp import FiniteMDP, Transitions
+from fcritic.theory.mdp import FiniteMDP
 from fcritic.theory.problems import disjoint_policies, linear_mdp, random_policy, tsitsiklis_van_roy
 from fcritic.theory.trust import covariance
 from studies.theory.rivals import lstd
@@ -179,16 +178,6 @@ def test_the_error_in_values_is_the_error_in_weights(task: Task):
     matrix = covariance(task.phi, task.target_pairs)
     gap = weights - truth
     np.testing.assert_allclose(value_errors(task, weights) ** 2, np.einsum("ni,ij,nj->n", gap, matrix, gap))
-
-
-def test_a_data_set_takes_the_place_of_the_distributions(certain: Task):
-    seen = Transitions(np.array([0, 0, 1]), np.zeros(3, int), np.array([1.0, 1.0, 0.0]), np.array([1, 1, 0]))
-    found = empirical(certain, seen)
-    np.testing.assert_allclose(found.states, [2 / 3, 1 / 3])
-    np.testing.assert_allclose(found.P, certain.P)
-    np.testing.assert_allclose(lstd(found), [4 / 3, 2 / 3])
-    part = empirical(certain, Transitions(*(each[:2] for each in seen)))
-    np.testing.assert_allclose(evaluate_exact(part, outer=50)[-1], [1.0, 0.0])  # the second state was never seen
 
 
 def test_the_practical_step_forgets_its_start_in_one_inner_loop(task: Task):

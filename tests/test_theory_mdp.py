@@ -1,4 +1,4 @@
-"""Finite MDPs: exact quantities against values by hand, series, finite differences and sampling."""
+"""Finite MDPs: exact quantities against values by hand, series and finite differences."""
 
 import jax
 import jax.numpy as jnp
@@ -102,36 +102,6 @@ def test_double_precision_stays_inside(mdp: FiniteMDP, pi: np.ndarray):
     assert mdp.v(pi).dtype == np.float64
     assert isinstance(mdp.v(pi), np.ndarray)
     assert jnp.ones(1).dtype == jnp.float32
-    assert mdp.sample_independent(pi, 3, jax.random.key(0)).reward.dtype == np.float64
-
-
-def test_independent_samples_have_the_right_frequencies(mdp: FiniteMDP, pi: np.ndarray):
-    count = 40_000
-    steps = mdp.sample_independent(pi, count, jax.random.key(0))
-    seen = np.zeros_like(mdp.P)
-    np.add.at(seen, (steps.state, steps.action, steps.next_state), 1 / count)
-    expected = mdp.pairs(mdp.stationary(pi), pi)[:, :, None] * mdp.P
-    assert np.abs(seen - expected).max() < 5 * np.sqrt(expected.max() / count)
-    np.testing.assert_array_equal(steps.reward, mdp.r[steps.state, steps.action])
-
-
-def test_a_trajectory_is_connected_and_has_the_right_frequencies(mdp: FiniteMDP, pi: np.ndarray):
-    steps = mdp.sample_trajectory(pi, 20_000, jax.random.key(1))
-    np.testing.assert_array_equal(steps.state[1:], steps.next_state[:-1])
-    pairs = np.zeros_like(pi)
-    np.add.at(pairs, (steps.state, steps.action), 1 / 20_000)
-    assert np.abs(pairs - mdp.pairs(mdp.stationary(pi), pi)).max() < 0.02
-    assert mdp.sample_trajectory(pi, 1, jax.random.key(1), first=4).state[0] == 4
-    other = mdp.sample_trajectory(pi, 20_000, jax.random.key(2))
-    assert (steps.state != other.state).any()
-
-
-def test_what_has_no_probability_is_never_drawn(two_states: FiniteMDP):
-    mu = np.array([[0.0, 1.0], [0.5, 0.5]])
-    steps = two_states.sample_independent(mu, 5000, jax.random.key(0))
-    assert not (steps.action[steps.state == 0] == 0).any()
-    changed = steps.action == 1
-    np.testing.assert_array_equal(steps.next_state[changed], 1 - steps.state[changed])
 
 
 @pytest.mark.parametrize(

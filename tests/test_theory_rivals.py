@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fcritic.errors import UsageError
-from fcritic.theory.evaluation import Task, make_task, task_of, value_errors
+from fcritic.theory.evaluation import Task, make_task, sample, task_of, value_errors
 from fcritic.theory.problems import baird, disjoint_policies, linear_mdp, random_policy
 from studies.theory.rivals import Corrected, Emphatic, Seen, SemiGradient, SoftTarget, learn, learn_all, lstd
 
@@ -89,9 +89,10 @@ def test_the_mean_emphasis_is_the_discounted_sum():
     mu, pi = random_policy(mdp, 0, 5.0), random_policy(mdp, 1, 5.0)
     task = make_task(mdp, mu, pi, features(pi))
     expected = np.linalg.solve(np.eye(20) - 0.5 * mdp.pair_chain(pi).T, task.pairs.ravel())
-    steps = mdp.sample_trajectory(mu, 30_000, jax.random.key(0))
+    with jax.enable_x64(True):
+        _, pairs, _ = sample(task, jax.random.key(0), 30_000, "trajectory", jnp.int32(0))
     ratios, trace, total = pi / mu, 0.0, np.zeros((5, 4))
-    for state, action in zip(steps.state, steps.action, strict=True):
+    for state, action in zip(*np.divmod(pairs, 4), strict=True):
         trace = 1 + 0.5 * ratios[state, action] * trace
         total[state, action] += trace / 30_000
     np.testing.assert_allclose(total.ravel(), expected, atol=0.03)

@@ -62,23 +62,6 @@ def policy_returns(
     return values[..., 0]
 
 
-def discounted_returns(
-    P: Float[np.ndarray, "models states 2 next"],
-    reward: Float[np.ndarray, "models states 2"],
-    policies: Float[np.ndarray, "policies states"],
-    gamma: float,
-) -> Float[np.ndarray, "models policies"]:
-    """Returns J(pi) = sum_t gamma^t r_t from the first state, without a horizon; successors are all states.
-
-    Solves V = r_pi + gamma P_pi V for each model and policy.
-    """
-    share = np.stack([1 - policies, policies], axis=-1)
-    chain = np.einsum("psa,msat->mpst", share, P)
-    rewards = np.einsum("psa,msa->mps", share, reward)
-    values = np.linalg.solve(np.eye(P.shape[1]) - gamma * chain, rewards[..., None])
-    return values[:, :, 0, 0]
-
-
 # The posterior; data are counts with a leading axis of seeds, so that learning from an episode is addition
 
 
@@ -272,8 +255,6 @@ SOLVED_BELOW = 0.9
 """A DeepSea is solved in the first episode after which the share of bad episodes is below this."""
 GOOD_SHARE = 0.5
 """Where steps may fail, an episode is bad if its policy's return is below this share of V*."""
-TRIES = 100
-"""Episodes that the standard score grants in addition to 2^size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -338,8 +319,3 @@ def first_solved(bad: Bool[np.ndarray, "seeds episodes"]) -> Float[np.ndarray, "
     count = np.arange(1, bad.shape[1] + 1)
     solved = bad.cumsum(axis=1) / count < SOLVED_BELOW
     return np.where(solved.any(axis=1), solved.argmax(axis=1) + 1.0, np.inf)
-
-
-def standard_score(size: int, solved: Float[np.ndarray, " seeds"]) -> float:
-    """Returns the share of seeds that solve DeepSea before 2^size + 100 episodes, the time of undirected search."""
-    return float(np.mean(solved < 2.0**size + TRIES))

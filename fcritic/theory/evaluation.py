@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcritic.errors import UsageError, did_you_mean
-from fcritic.theory.mdp import FiniteMDP, Transitions, float64
+from fcritic.theory.mdp import FiniteMDP, float64
 from fcritic.theory.problems import Problem
 from fcritic.theory.trust import RANK_TOLERANCE, covariance, invert
 
@@ -74,19 +74,6 @@ def make_task(mdp: FiniteMDP, behaviour: ArrayLike, target: ArrayLike, phi: Arra
 def task_of(problem: Problem) -> Task:
     """Returns the evaluation task of a problem."""
     return make_task(problem.mdp, problem.behaviour, problem.target, problem.features(problem.target))
-
-
-def empirical(task: Task, transitions: Transitions) -> Task:
-    """Returns the task with a data set's frequencies as d_mu, mu and p. Pairs never seen have no weight."""
-    counts = np.zeros(np.shape(task.P))
-    np.add.at(counts, (transitions.state, transitions.action, transitions.next_state), 1.0)
-    pairs = counts.sum(-1)
-    states = pairs.sum(-1)
-    return task._replace(
-        P=counts / np.maximum(pairs, 1)[:, :, None],
-        behaviour=pairs / np.maximum(states, 1)[:, None],
-        states=states / states.sum(),
-    )
 
 
 def value_errors(task: Task, weights: ArrayLike) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Finite Markov decision processes with exact values, gradients and distributions, and sampling.
+"""Finite Markov decision processes with exact values, gradients and distributions.
 
 Policies and distributions are plain arrays: `pi[S, A]` holds pi(a|s), a distribution over states is `d[S]`, over
-pairs `d[S, A]`. JAX can differentiate and vmap everything but sampling in the policy.
+pairs `d[S, A]`. JAX can differentiate and vmap everything in the policy.
 
 The theory is computed in double precision (`float64`), while the rest of the package stays in single precision. It
 also has its own inverses and eigenvalues of small matrices.
@@ -10,7 +10,7 @@ also has its own inverses and eigenvalues of small matrices.
 from collections.abc import Callable
 import dataclasses
 import functools
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 from jax import Array
@@ -135,15 +135,6 @@ SUM_TOLERANCE = 1e-8
 """Largest distance of a distribution's sum from one."""
 RANK_TOLERANCE = 1e-10
 """Singular values of I - P below this count as zero."""
-
-
-class Transitions(NamedTuple):
-    """Sampled steps (s, a, r, s'); every field has the same leading axes."""
-
-    state: Array
-    action: Array
-    reward: Array
-    next_state: Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -278,40 +269,6 @@ class FiniteMDP:
             _require_distributions(pi, "pi[s]")
         return jnp.asarray(pi)
 
-    @float64
-    def sample_independent(
-        self, mu: ArrayLike, count: int, key: Array, states: ArrayLike | None = None
-    ) -> Transitions:
-        """Draws `count` independent steps with s ~ d_mu, a ~ mu. A distribution `states` replaces d_mu."""
-        pairs = self.pairs(self.stationary(mu) if states is None else states, mu)
-        pair_key, next_key = jax.random.split(key)
-        pair = draw(pairs.ravel(), jax.random.uniform(pair_key, (count,), dtype=jnp.float64))
-        state, action = pair // self.actions, pair % self.actions
-        return self._step(state, action, jax.random.uniform(next_key, (count,), dtype=jnp.float64))
-
-    @float64
-    def sample_trajectory(
-        self, mu: ArrayLike, count: int, key: Array, first: ArrayLike | None = None
-    ) -> Transitions:
-        """Draws `count` steps along one trajectory of `mu`, from the state `first` or from one drawn from d_mu."""
-        first_key, key = jax.random.split(key)
-        if first is None:
-            first = draw(jnp.asarray(self.stationary(mu)), jax.random.uniform(first_key, dtype=jnp.float64))
-        mu = self.policy(mu)
-
-        def step(state: Array, uniform: Array) -> tuple[Array, Transitions]:
-            action = draw(mu[state], uniform[0])
-            taken = self._step(state, action, uniform[1])
-            return taken.next_state, taken
-
-        uniforms = jax.random.uniform(key, (count, 2), dtype=jnp.float64)
-        return jax.lax.scan(step, jnp.asarray(first, dtype=jnp.int32), uniforms)[1]
-
-    def _step(self, state: Array, action: Array, uniform: Array) -> Transitions:
-        rows = jnp.asarray(self.P)[state, action]
-        following = jax.vmap(draw)(rows, uniform) if rows.ndim == 2 else draw(rows, uniform)
-        return Transitions(state, action, jnp.asarray(self.r)[state, action], following)
-
 
 def _rebuild(gamma: float, arrays: tuple[Array, Array, Array]) -> FiniteMDP:
     """Returns an MDP of arrays that JAX may be tracing, and so without checks."""
@@ -329,13 +286,6 @@ jax.tree_util.register_pytree_node(FiniteMDP, lambda mdp: ((mdp.P, mdp.r, mdp.st
 def softmax(logits: ArrayLike) -> Array:
     """Returns pi[S, A] of logits[S, A], the default parametrisation."""
     return jax.nn.softmax(jnp.asarray(logits, dtype=jnp.float64), axis=-1)
-
-
-def draw(probabilities: Array, uniform: Array) -> Array:
-    """Returns the index that a uniform number in [0, 1) falls on, never one of probability zero."""
-    cumulative = jnp.cumsum(probabilities)
-    found = jnp.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-    return jnp.minimum(found, probabilities.shape[0] - 1)
 
 
 def _require_distributions(rows: np.ndarray, name: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fcritic.envs.exact import river_swim
-from fcritic.exploration.ensembles import PRIORS, Method
 from fcritic.exploration.known import Prior
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Study, Trainings, Verdict, judged
@@ -25,6 +24,7 @@ from studies.exploration.family import (
     true_curve,
 )
 from studies.exploration.judging import Gap, gap
+from studies.exploration.methods import PRIORS, Method
 
 PRIOR = Prior()
 MEMBERS = 20

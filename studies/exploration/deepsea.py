@@ -15,20 +15,13 @@ import numpy as np
 from fcritic.disk import read_json, replace_file
 from fcritic.envs.exact import Task, deep_sea
 from fcritic.errors import cannot_write
-from fcritic.exploration.ensembles import (
-    ENSEMBLES,
-    REMEDIES,
-    Ensemble,
-    Method,
-    brief_methods,
-    main_methods,
-    masked_methods,
-)
-from fcritic.exploration.known import LEARNERS, Learner, explore, first_solved, standard_score
+from fcritic.exploration.ensembles import Ensemble
+from fcritic.exploration.known import LEARNERS, Learner, explore, first_solved
 from fcritic.exploration.learning import episodes_to_solve
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Kind, Study, Trainings, Verdict, judged, plain
 from studies.exploration.judging import Gap, gap
+from studies.exploration.methods import ENSEMBLES, REMEDIES, Method, brief_methods, main_methods, masked_methods
 from studies.exploration.slopes import knowledge
 
 RUNS = Path("runs/deepsea")
@@ -51,6 +44,13 @@ STYLES = {"": "o--", "+prior": "o-", "+prior+masks": "s-", "+anchored": "^-.", "
 
 
 SEEDS = 10
+TRIES = 100
+"""Episodes that the standard score grants in addition to 2^size."""
+
+
+def standard_score(size: int, solved: Float[np.ndarray, " seeds"]) -> float:
+    """Returns the share of seeds that solve DeepSea before 2^size + 100 episodes, the time of undirected search."""
+    return float(np.mean(solved < 2.0**size + TRIES))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,10 @@ from jaxtyping import Array, Float
 import numpy as np
 
 from fcritic.envs.exact import Task
-from fcritic.exploration.ensembles import Counts, Critic, Ensemble, Method, begin
-from fcritic.exploration.known import Data, Prior, discounted_returns, play, sample_models
+from fcritic.exploration.ensembles import Counts, Critic, Ensemble, begin
+from fcritic.exploration.known import Data, Prior, play, sample_models
 from fcritic.exploration.learning import Rules, fit
+from studies.exploration.methods import Method
 
 GRID = np.linspace(0, 1, 21)
 """Values of p at which curves are compared."""
@@ -57,6 +58,23 @@ class Record:
         np.add.at(transitions, (*where, self.outcomes[None]), weight)
         np.add.at(rewards, where, weight * self.rewards[None])
         return Counts(jnp.asarray(transitions, jnp.float32), jnp.asarray(rewards, jnp.float32))
+
+
+def discounted_returns(
+    P: Float[np.ndarray, "models states 2 next"],
+    reward: Float[np.ndarray, "models states 2"],
+    policies: Float[np.ndarray, "policies states"],
+    gamma: float,
+) -> Float[np.ndarray, "models policies"]:
+    """Returns J(pi) = sum_t gamma^t r_t from the first state, without a horizon; successors are all states.
+
+    Solves V = r_pi + gamma P_pi V for each model and policy.
+    """
+    share = np.stack([1 - policies, policies], axis=-1)
+    chain = np.einsum("psa,msat->mpst", share, P)
+    rewards = np.einsum("psa,msa->mps", share, reward)
+    values = np.linalg.solve(np.eye(P.shape[1]) - gamma * chain, rewards[..., None])
+    return values[:, :, 0, 0]
 
 
 def collect(task: Task, episodes: int, random: np.random.Generator) -> tuple[Data, Record]:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from fcritic.envs.exact import river_swim
-from fcritic.exploration.ensembles import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 from fcritic.exploration.known import LEARNERS, explore, optimal_return
 from fcritic.exploration.learning import run
 from fcritic.results.plots import panels
 from fcritic.study.spec import Findings, Kind, Study, Trainings, Verdict, judged
 from studies.exploration.judging import Gap, gap
+from studies.exploration.methods import ENSEMBLES, Method, brief_methods, main_methods, masked_methods
 
 EPISODES, SEEDS = 1000, 10
 MARKS = (100, 300, 1000)

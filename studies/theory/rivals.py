@@ -218,8 +218,7 @@ def _learn_all(
 def lstd(task: Task) -> np.ndarray:
     """Returns the weights [d] of LSTD-Q, the fixed point of TD with E_mu[delta x] = 0, by the pseudo-inverse.
 
-    On the true task this is an oracle; on `fcritic.theory.evaluation.empirical` it estimates from data. Fitted-Q is
-    `fcritic.theory.evaluation.evaluate_exact` on either task.
+    On the true task this is an oracle, as is fitted-Q, `fcritic.theory.evaluation.evaluate_exact`.
     """
     size = task.phi.shape[-1]
     phi = np.reshape(task.phi, (-1, size))
