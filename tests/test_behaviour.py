@@ -74,7 +74,7 @@ def trained(tmp_path_factory):
 
 def test_a_training_tells_what_its_agents_do(trained):
     run, _ = trained
-    rows = [row for row in read_rows(run.metrics_path) if row["kind"] == "behaviour"]
+    rows = [row for row in read_rows(run.metrics.path) if row["kind"] == "behaviour"]
     assert [(row["seed"], row["env_steps"]) for row in rows] == [(s, f) for f in (40, 80, 120) for s in (5, 6)]
     for row in rows:
         assert 1 <= row["coverage"] <= 3 and 0 <= row["diversity"] <= 2
@@ -89,13 +89,13 @@ def test_a_run_with_priors_continues_exactly(trained, tmp_path):
     stop_after(71, config, tmp_path / "parts")
     parts = train(config, tmp_path / "parts", quiet=True)
     assert fingerprint(whole.path) == fingerprint(parts.path)
-    assert whole.metrics_path.read_bytes() == parts.metrics_path.read_bytes()
+    assert whole.metrics.path.read_bytes() == parts.metrics.path.read_bytes()
 
 
 def test_the_first_reward_is_told_once_at_the_frame_of_the_replay(trained):
     """The replay holds all steps of these short runs: its first reward of 1 is where the row says."""
     run, config = trained
-    told = {row["seed"]: row for row in read_rows(run.metrics_path) if row["kind"] == "first_reward"}
+    told = {row["seed"]: row for row in read_rows(run.metrics.path) if row["kind"] == "first_reward"}
     found = results.behaviour(run)
     facts = (run.latest_checkpoint() / "manifest.json").read_json()["facts"]
     log = ReplayLog(run.replay, facts["row"], config.replay)
@@ -138,8 +138,8 @@ def test_plot_says_what_cannot_be_drawn(trained, tmp_path, capsys):
     lonely = RunDirectory(tmp_path / "lonely")
     lonely.path.mkdir()
     (lonely.path / "config.json").write_text('{"recipe": "sac", "task": "trap"}')
-    rows = [row for row in read_rows(run.metrics_path) if row["kind"] == "behaviour"]
-    log = JSONLog(lonely.metrics_path)
+    rows = [row for row in read_rows(run.metrics.path) if row["kind"] == "behaviour"]
+    log = JSONLog(lonely.metrics.path)
     log.write([{name: value for name, value in row.items() if name != "diversity"} for row in rows])
     log.close()
     assert command(["plot", str(lonely.path), "--what", "diversity"]) == 2

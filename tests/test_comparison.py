@@ -26,7 +26,7 @@ def fake_run(folder, run, curves):
             for seed, values in enumerate(curves)
             for frame, value in values.items()
         ]
-        directory.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        directory.metrics.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def report_of(study, folder, out, add=()):

@@ -145,7 +145,7 @@ def test_a_vector_environment_trains_in_every_mode_alike(mode, tmp_path, monkeyp
     )
     run = train(config, tmp_path / "vector", quiet=True)
     single = train(dataclasses.replace(config, task=f"{__name__}:pendulum"), tmp_path / "single", quiet=True)
-    told = [[row | {"seconds": 0} for row in read_rows(each.metrics_path)] for each in (run, single)]
+    told = [[row | {"seconds": 0} for row in read_rows(each.metrics.path)] for each in (run, single)]
     assert [row["kind"] for row in told[0]] == [row["kind"] for row in told[1]]
     episodes = [[row for row in rows if row["kind"] == "episode"] for rows in told]
     assert len(episodes[0]) >= 10 and episodes[0] == episodes[1]

@@ -99,16 +99,16 @@ def test_a_run_without_a_sound_checkpoint_is_not_begun_again(tmp_path):
     train_until(config, tmp_path / "run", 30)
     run = RunDirectory(tmp_path / "run")
     (run.latest_checkpoint() / "manifest.json").path.write_text("{")
-    before = run.metrics_path.read_bytes()
+    before = run.metrics.path.read_bytes()
     with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be used"):
         train_until(config, tmp_path / "run", 40)
-    assert run.metrics_path.read_bytes() == before
+    assert run.metrics.path.read_bytes() == before
 
 
 def test_the_best_policies_are_kept_and_continued(tmp_path):
     config = dataclasses.replace(small_config("td3"), steps=2400, eval_every=400)
     run = train(config, tmp_path / "run", quiet=True)
-    rows = [row for row in read_rows(run.metrics_path) if row["kind"] == "evaluation"]
+    rows = [row for row in read_rows(run.metrics.path) if row["kind"] == "evaluation"]
     command = [sys.executable, "-m", "fcritic", "evaluate", str(run.path), "--best", "--episodes", "1", "--json"]
     outcome = json.loads(subprocess.check_output(command))
     for seed in outcome["seeds"]:

@@ -45,7 +45,7 @@ def test_a_new_run_records_what_was_asked_and_with_what(tmp_path):
         machine = {"platform", "device", "cpu", "xla_flags", "matmul_precision"}
         assert {*versions.PACKAGES, "python", "git", *machine} == set(found)
         assert found["jax"] and found["numpy"] == np.__version__ and found["device"]
-        assert run.metrics_path.parent == run.checkpoints.path.parent == run.path
+        assert run.metrics.path.parent == run.checkpoints.path.parent == run.path
         assert run.checkpoint_path(5).name == "step-000000000005"
         assert run.latest_checkpoint() is None and run.version_changes() == []
         assert not list(run.path.glob("*.tmp-*"))

@@ -62,7 +62,7 @@ def test_going_back_repeats_neither_the_fault_nor_the_rows(tmp_path, capsys):
         assert training.progress.rollbacks == 1
         assert not np.array_equal(np.asarray(training.device.state.keys), keys)
     assert "went back to frame 2,400, on with other random numbers" in capsys.readouterr().err
-    rows = read_rows(run.metrics_path)
+    rows = read_rows(run.metrics.path)
     assert [row["rollbacks"] for row in rows if row["kind"] == "rollback"] == [1]
     losses = [row["env_steps"] for row in rows if row["kind"] == "train" and row["seed"] == 3]
     assert losses == list(range(1200, 4801, 400))
@@ -74,7 +74,7 @@ def test_an_environment_that_fails_in_one_step_of_its_life_does_not_meet_it_agai
     sick = envs.copy_seeds(config.seed_numbers, config.envs, "train")[1][0]
     monkeypatch.setenv("FCRITIC_SICK", f"{sick},50,raise")
     run = train(config, tmp_path / "run", quiet=True)
-    (row,) = (row for row in read_rows(run.metrics_path) if row["kind"] == "rollback")
+    (row,) = (row for row in read_rows(run.metrics.path) if row["kind"] == "rollback")
     assert row["env_steps"] == 80 and "joint fell off at step 49" in row["why"]
 
 
@@ -121,10 +121,10 @@ def test_a_fault_before_the_first_checkpoint_loses_nothing_but_episodes(tmp_path
     assert run.newest_frame() == 2 * (at - 1)
     monkeypatch.setenv("FCRITIC_SICK", "-,0,-")
     train(config, run.path, quiet=True)
-    episodes = [row for row in read_rows(run.metrics_path) if row["kind"] == "episode"]
+    episodes = [row for row in read_rows(run.metrics.path) if row["kind"] == "episode"]
     assert max(row["env_steps"] for row in episodes) > 140
     losses = [
-        row["env_steps"] for row in read_rows(run.metrics_path) if row["kind"] == "train" and row["seed"] == 3
+        row["env_steps"] for row in read_rows(run.metrics.path) if row["kind"] == "train" and row["seed"] == 3
     ]
     assert losses == [80, 120, 160]
     record = checkpoint.verify(run.latest_checkpoint(), [])["facts"]

@@ -87,12 +87,12 @@ def test_a_stopped_and_continued_training_is_the_uninterrupted_one(config, tmp_p
         stop_after(stop, config, tmp_path / "parts")
     parts = train(config, tmp_path / "parts", quiet=True)
     assert fingerprint(whole.path) == fingerprint(parts.path)
-    assert whole.metrics_path.read_bytes() == parts.metrics_path.read_bytes()
+    assert whole.metrics.path.read_bytes() == parts.metrics.path.read_bytes()
 
 
 def test_rows_tell_frames_and_kinds(copied):
     run = copied(4800)
-    rows = read_rows(run.metrics_path)
+    rows = read_rows(run.metrics.path)
     assert {row["seed"] for row in rows} == {3, 4}
     evaluations = [row for row in rows if row["kind"] == "evaluation" and row["seed"] == 3]
     assert [row["env_steps"] for row in evaluations] == [2000, 4000, 4800]
@@ -122,7 +122,7 @@ def test_a_longer_run_continues_a_shorter_one_and_another_config_is_refused(conf
 def test_a_saved_policy_acts_as_it_did(config, copied):
     """Evaluating a checkpoint gives the numbers of the evaluation that training made at the same frame."""
     run = copied(4800)
-    last = [row for row in read_rows(run.metrics_path) if row["kind"] == "evaluation"][-2:]
+    last = [row for row in read_rows(run.metrics.path) if row["kind"] == "evaluation"][-2:]
     policies, normalizer, facts = load_policies(config, run.latest_checkpoint())
     again = Evaluator(config, 1).evaluate(policies, normalizer, str(facts["env_steps"]))
     assert [row["actors"] for row in last] == [result.actors.tolist() for result in again]

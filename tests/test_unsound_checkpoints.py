@@ -139,13 +139,13 @@ def test_counts_that_do_not_fit_together_are_refused(run):
 
 def test_the_command_says_so_before_it_trains(run, capsys):
     change(run, "agent", "agent/critics/params*weight", NAN)
-    before = run.metrics_path.read_bytes()
+    before = run.metrics.path.read_bytes()
     for line in (["resume", str(run.path), "--quiet"], ["evaluate", str(run.path)]):
         assert command(line) == 2
         told = capsys.readouterr().err
         assert "holds NaN or infinities: the file is damaged or foreign" in told and told.count("\n") == 1
         assert "learning-rate" not in told
-    assert run.metrics_path.read_bytes() == before
+    assert run.metrics.path.read_bytes() == before
     change(run, "best", "policies*weight", INF)
     with pytest.raises(UsageError, match="holds NaN or infinities"):
         load_policies(CONFIG, run.latest_checkpoint(), best=True)

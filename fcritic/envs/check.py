@@ -23,6 +23,8 @@ from fcritic.envs.local import LONGEST, Hang, Watch
 from fcritic.envs.own import Task, find_factory, name_of, takes_many, told
 from fcritic.errors import EnvironmentFault, UsageError, require_at_least
 
+# What a check says
+
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
@@ -80,6 +82,9 @@ class Report:
 
 def _count(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+
+
+# The environment under examination, as Gymnasium has it and as the training would use it
 
 
 class Plain(gymnasium.Env):
@@ -175,6 +180,8 @@ class Subject:
             watch.begin(0)
             return function(*arguments, **options)
 
+
+# A walk of random actions: every answer is looked at, and what is needed to judge them together is kept
 
 SEED = 123
 WALK_LIMIT = 20.0
@@ -336,6 +343,8 @@ class Walker:
                 self.walk.goes_on = False
 
 
+# What the declared spaces tell, before anything is run
+
 WIDE = 100.0
 """Action ranges that differ by more than this factor, or bounds beyond 10 times this, look like mistakes."""
 MANY = 1000
@@ -412,6 +421,8 @@ def _leaves(space: Any, field: str) -> Iterator[tuple[str, Any]]:
     else:
         yield field, space
 
+
+# What a whole walk tells: rewards, ends of episodes, scales of observations, speed
 
 HUGE, TINY = 1000.0, 1e-3
 """Rewards beyond these make values that networks learn badly."""
@@ -521,6 +532,8 @@ def _duration(seconds: float) -> str:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
 
+
+# Does it repeat: the same seed, the episode after the last, and the state that was saved
 
 STEPS = 20
 
@@ -642,6 +655,9 @@ def _no_state(has_methods: bool) -> Finding:
 def _inexact(what: str, where: str) -> Finding:
     advice = "save all that decides the future, the random generator included"
     return Finding("error", "state-inexact", f"a saved state does not continue where it was: {what}", where, advice)
+
+
+# The whole check
 
 
 def check(task: Task, steps: int = 1000, timeout: float = 60.0) -> Report:

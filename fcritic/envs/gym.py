@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import gymnasium
     import mujoco
 
+# Which spaces can be used, and the way between them and flat arrays
 
 Flatten = Callable[[Any], np.ndarray]
 
@@ -93,6 +94,8 @@ def _flattener(space: Any, field: str = "observation") -> Flatten:
 
     return flatten
 
+
+# The state of environments in mid-episode, where it can be told exactly: Gymnasium has no way to save one
 
 _STATELESS = frozenset(
     {
@@ -256,6 +259,8 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
         "uinteger": half,
     }
 
+
+# Environments
 
 ANSWER = ("observation", "reward", "terminated", "truncated", "info")
 """What a step returns."""

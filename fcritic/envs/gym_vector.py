@@ -18,7 +18,7 @@ from fcritic.envs.answers import WrongAnswer, numbers, parts
 from fcritic.envs.base import EnvState
 from fcritic.envs.group import AbstractGroup, Board, Trouble
 from fcritic.envs.gym import Spaces
-from fcritic.envs.local import Hang, Watch
+from fcritic.envs.local import Hang, Watch, in_words
 from fcritic.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,12 +120,7 @@ class GymVectorGroup(AbstractGroup):
 
     def _all(self, during: str, error: BaseException) -> list[Trouble]:
         """The same trouble for every row, since it is not known whose it is."""
-        if isinstance(error, Hang):
-            what = f"{during} took longer than {self._watch.limit:g} s"
-        elif isinstance(error, WrongAnswer):
-            what = str(error)
-        else:
-            what = f"{during} raised {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        what = in_words(during, error, self._watch.limit)
         whose = f"{what} (in this or another of the {len(self.names)} sub-environments)"
         return [Trouble(row, during, whose) for row in range(len(self.names))]
 

@@ -77,6 +77,16 @@ class Watch:
         setitimer(ITIMER_REAL, left, self.limit)  # another environment has had its turn in between
 
 
+def in_words(phase: str, error: BaseException, limit: float) -> str:
+    """What went wrong in a call of an environment that has `limit` seconds, in a line."""
+    if isinstance(error, Hang):
+        return f"{phase} took longer than {limit:g} s"
+    if isinstance(error, WrongAnswer | UsageError):
+        return str(error)
+    text = " ".join(str(error).split())[:500]
+    return f"{phase} raised {type(error).__name__}{': ' if text else ''}{text}"
+
+
 Build = Callable[[int], AbstractEnv]
 """Makes an environment from a seed."""
 
@@ -136,13 +146,7 @@ class LocalGroup(AbstractGroup):
         return None
 
     def _trouble(self, row: int, error: BaseException) -> Trouble:
-        if isinstance(error, Hang):
-            what = f"{self._phase} took longer than {self._watch.limit:g} s"
-        elif isinstance(error, WrongAnswer | UsageError):
-            what = str(error)
-        else:
-            text = " ".join(str(error).split())[:500]
-            what = f"{self._phase} raised {type(error).__name__}{': ' if text else ''}{text}"
+        what = in_words(self._phase, error, self._watch.limit)
         return Trouble(row, self._phase, what, trace="".join(traceback.format_exception(error)))
 
     def reset(self, rows: Iterable[int]) -> list[Trouble]:

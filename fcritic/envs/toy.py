@@ -52,6 +52,8 @@ class AbstractToyEnv(AbstractEnv):
             self._draw(np.random.default_rng([self._seed, self._episode]))
 
 
+# Probes: each isolates one thing that can go wrong, so the first one that an agent fails tells where to look
+
 Policy = Callable[[np.ndarray], np.ndarray]
 """A deterministic policy: observation in, action out, both of shape (1,)."""
 
@@ -159,6 +161,8 @@ class ProbeEnv(AbstractToyEnv):
         self._restore_draws()
 
 
+# A trap for actors without noise: one step from the reward, and nothing that points to it
+
 STEPS = 50
 """Time limit of an episode."""
 REACH = 0.1
@@ -203,6 +207,8 @@ class TrapEnv(AbstractToyEnv):
             raise ValueError(f"trap has no step {step} at position {position}")
         self._step, self._position = step, position
 
+
+# RiverSwim and DeepSea: a in [-1, 1] takes action 1 of the exact model with probability (1 + a) / 2
 
 LARGEST = {"riverswim": 1000, "deepsea": 100}
 """The largest sizes: a sea of N columns has N * N observations, a river's model N * N numbers."""

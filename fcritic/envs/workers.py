@@ -31,6 +31,8 @@ from fcritic.envs.local import IDLE
 from fcritic.errors import EnvironmentFault, UsageError
 from fcritic.types import EnvSpec
 
+# How a training and its worker processes talk
+
 MESSAGE, STEP, DONE = b"m", b"s", b"."
 
 _LENGTHS = struct.Struct("<II")
@@ -94,6 +96,8 @@ def unpack_states(arrays: dict[str, np.ndarray]) -> dict[int, dict[str, np.ndarr
     return states
 
 
+# Memory that they share: who is being called, and the board
+
 _PROGRESS = 2 * 8
 """Bytes per worker: the row that is being called and since when."""
 
@@ -136,6 +140,8 @@ def whole_board(memory: mmap.mmap, workers: int, count: int, spec: EnvSpec) -> B
     """The board behind the workers' progress."""
     return Board(count, spec, memoryview(memory)[workers * _PROGRESS :])
 
+
+# One worker process, seen from the training
 
 GRACE = 1.0
 """Seconds that a worker has beyond the limit, to interrupt a slow environment by itself and lose no other."""
@@ -280,6 +286,8 @@ class WorkerProcess:
             self._process.wait()
         self._process = None
 
+
+# All of them
 
 START_LIMIT = 120.0
 """Seconds for what is done rarely: building environments, telling and restoring their states."""

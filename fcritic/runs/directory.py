@@ -51,6 +51,16 @@ class RunDirectory:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.place = Place(self.path)
+        self.metrics = self.place / METRICS
+        """The rows of metrics."""
+        self.journal = self.place / JOURNAL
+        """When the run was how far."""
+        self.tensorboard = self.place / TENSORBOARD
+        """The folder of TensorBoard's event files."""
+        self.checkpoints = self.place / CHECKPOINTS
+        """The folder of checkpoints; it exists after the first one was written."""
+        self.replay = self.place / REPLAY
+        """The folder of the replay, which checkpoints share."""
         self._lock: IO | None = None
 
     @classmethod
@@ -102,36 +112,6 @@ class RunDirectory:
     def config(self) -> dict:
         """The resolved configuration, as nested JSON."""
         return _read_json(self.place / CONFIG)
-
-    @property
-    def metrics(self) -> Place:
-        """Where the rows of metrics are."""
-        return self.place / METRICS
-
-    @property
-    def metrics_path(self) -> Path:
-        """Their path, for messages: to open it would follow links."""
-        return self.metrics.path
-
-    @property
-    def journal(self) -> Place:
-        """Where it is noted when the run was how far."""
-        return self.place / JOURNAL
-
-    @property
-    def tensorboard(self) -> Place:
-        """The folder of TensorBoard's event files."""
-        return self.place / TENSORBOARD
-
-    @property
-    def checkpoints(self) -> Place:
-        """The folder of checkpoints; it exists after the first one was written."""
-        return self.place / CHECKPOINTS
-
-    @property
-    def replay(self) -> Place:
-        """The folder of the replay, which checkpoints share."""
-        return self.place / REPLAY
 
     def checkpoint_path(self, step: int) -> Place:
         """Where the checkpoint of a step belongs."""

@@ -149,13 +149,21 @@ def cache() -> Finding:
 
 def graphics() -> Finding:
     """Whether pictures of the simulator can be drawn; only videos need it."""
-    program = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 16, 16).render()"
     for backend in ("egl", "osmesa"):
-        environment = os.environ | {"MUJOCO_GL": backend}
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=60)
-        if done.returncode == 0:
+        if can_draw(backend):
             return Finding("graphics", "ok", f"MuJoCo draws with {backend}")
     return Finding("graphics", "note", "no GL, so no videos", "sudo apt-get install libegl1 libosmesa6")
+
+
+def can_draw(backend: str) -> bool:
+    """Whether MuJoCo draws with this backend, tried in a process of its own: a failed try spoils the next."""
+    program = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 16, 16).render()"
+    environment = os.environ | {"MUJOCO_GL": backend}
+    try:
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 def survives_a_kill() -> Finding:

@@ -5,7 +5,6 @@ from pathlib import Path
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from fcritic import envs
 from fcritic.disk import Place
 from fcritic.envs import AbstractEnv, GymEnv
 from fcritic.errors import UsageError, cannot_write
+from fcritic.startup.doctor import can_draw
 from fcritic.view.cast import Cast
 from fcritic.view.episode import play
 from fcritic.view.scene import radius_of, tracked_body
@@ -25,21 +25,14 @@ if TYPE_CHECKING:
 INSTEAD = "fcritic replay needs neither a graphics library nor ffmpeg"
 SHADOW = 1024
 """Pixels across the picture of the shadows: MuJoCo's 4096 take half the time where a processor draws."""
-_TRY = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 16, 16).render()"
 
 
 def choose_drawing() -> bool:
-    """Sets MUJOCO_GL to what can draw here, and says whether anything can; call it before MuJoCo is imported.
-
-    Each way is tried in a process of its own, since a failed one spoils the next, and a broken driver may crash.
-    """
+    """Sets MUJOCO_GL to what can draw here, and says whether anything can; call it before MuJoCo is imported."""
     given = os.environ.get("MUJOCO_GL")
     ways = [given] if given is not None else ["egl", "osmesa"] if platform.system() == "Linux" else [""]
     for way in ways:
-        tried = subprocess.run(
-            [sys.executable, "-c", _TRY], env=os.environ | {"MUJOCO_GL": way}, capture_output=True, check=False
-        )
-        if tried.returncode == 0:
+        if can_draw(way):
             os.environ["MUJOCO_GL"] = way
             return True
     return False

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxtyping import Float
 import numpy as np
+from scipy.stats import rankdata
 
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
@@ -20,16 +21,6 @@ from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
 from fcritic.view.page import as_script_data
 
 
-def ranks(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Places in the order of size, from 1; equal values share the mean of theirs."""
-    order = np.argsort(values, kind="stable")
-    _, first, count = np.unique(values[order], return_index=True, return_counts=True)
-    shared = np.repeat(first + (count + 1) / 2, count)
-    found = np.empty(len(values))
-    found[order] = shared
-    return found
-
-
 def correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float | None:
     """Pearson's; none where one of them does not vary."""
     a, b = a - a.mean(), b - b.mean()
@@ -39,7 +30,7 @@ def correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float
 
 def rank_correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float | None:
     """Spearman's: the correlation of the ranks. 1 means the same order, 0 none in common."""
-    return correlation(ranks(a), ranks(b))
+    return correlation(rankdata(a), rankdata(b))
 
 
 def agreement(predicted: Float[np.ndarray, " n"], measured: Float[np.ndarray, " n"]) -> dict[str, Any]:

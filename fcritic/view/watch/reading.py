@@ -18,6 +18,8 @@ from typing import Any
 from fcritic.disk import Place
 from fcritic.runs import METRICS_LIMIT
 
+# Lines that were appended
+
 BLOCK = 2**20
 """Bytes that are read at a time."""
 
@@ -116,6 +118,8 @@ class Tail:
         return data
 
 
+# Rows and numbers of them
+
 _HEAD = rb'\{"seed": (\d{1,10}), "env_steps": (\d{1,15}), "kind": "'
 _NUMBER = rb'": (-?\d[\d.eE+-]{0,30}|null|NaN|-?Infinity)[,}]'
 _ROW = re.compile(_HEAD)
@@ -207,6 +211,8 @@ def fields(row: dict[str, Any]) -> Iterator[str]:
             if usable and number(value, math.nan) is not None:
                 yield f"{kind}/{name}"
 
+
+# Curves of bounded length: of too many points neighbours become their mean
 
 MOST_POINTS = 512
 """Points that a curve keeps; beyond that every two become one."""

@@ -15,6 +15,8 @@ from fcritic.runs import CONFIG, JOURNAL, LOCK, METRICS, VERSIONS
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
 from fcritic.view.watch.reading import Cursor, Tail, number, parse
 
+# What a journal tells: hours of training, speed, warnings, and how its last process ended
+
 MOST_MOMENTS = 256
 """Points of the clock (frame, hours) that are kept."""
 
@@ -102,6 +104,8 @@ class History:
             return (end - start) / (last - first) if last > first else None
         return self.frames[-1] / self._elapsed if self.frames and self._elapsed > 0 else None
 
+
+# One run
 
 SILENT = 600.0
 """Seconds without a row after which a run that still holds its lock is called silent."""
@@ -213,6 +217,8 @@ class WatchedRun:
     def _number(self, name: str) -> int:
         return int(number(self._config.get(name)) or 0)
 
+
+# The runs below a folder, and which of them are training
 
 MOST_RUNS = 2000
 MOST_FOLDERS = 20_000
