@@ -23,7 +23,20 @@ from fcritic.errors import UsageError
 from fcritic.theory.evaluation import Task, evaluate, evaluate_exact, sample
 from fcritic.theory.features import AbstractFeatures
 from fcritic.theory.mdp import FiniteMDP, float64
-from fcritic.theory.trust import TRIGGERS, Anchor, Drift, covariance, coverage, drift, invert, measure
+from fcritic.theory.trust import (
+    TRIGGERS,
+    Anchor,
+    Drift,
+    Pairs,
+    States,
+    Theta,
+    Weights,
+    covariance,
+    coverage,
+    drift,
+    invert,
+    measure,
+)
 
 # Policies as functions of a parameter vector: theta -> pi[S, A]
 
@@ -138,11 +151,11 @@ class Control:
     features: AbstractFeatures
     """Functional features phi; where they are exact, its `weights` are xi*."""
     policy: AbstractPolicy
-    rho: Float[Array, " states"]
+    rho: States
     """The distribution of first states in J_rho."""
 
     @float64
-    def objective(self, theta: Float[Array, " parameters"]) -> Float[Array, ""]:
+    def objective(self, theta: Theta) -> Float[Array, ""]:
         """Returns J_rho of the parameters."""
         return self.mdp.objective(self.policy(theta), self.rho)
 
@@ -157,23 +170,19 @@ class Control:
             pi = better
 
     @float64
-    def pairs(self, pi: Float[Array, "states actions"]) -> Float[Array, "states actions"]:
+    def pairs(self, pi: Pairs) -> Pairs:
         """Returns the stationary measure of a policy over pairs."""
         return self.mdp.pairs(self.mdp.stationary(pi), pi)
 
 
 @float64
-def emphasis(
-    mdp: FiniteMDP, pi: Float[Array, "states actions"], first: Float[Array, " states"]
-) -> Float[Array, " states"]:
+def emphasis(mdp: FiniteMDP, pi: Pairs, first: States) -> States:
     """Returns m' = first' (I - gamma P_pi)^-1, the policy's discounted visits to each state from `first` on."""
     return mdp.occupancy(pi, first) / (1 - mdp.gamma)
 
 
 @float64
-def printed_emphasis(
-    mdp: FiniteMDP, pi: Float[Array, "states actions"], first: Float[Array, " states"]
-) -> Float[Array, " states"]:
+def printed_emphasis(mdp: FiniteMDP, pi: Pairs, first: States) -> States:
     """Returns the sum under eq. (3) as printed, E[sum_t first(s_t) | s_0 = s], undiscounted and forward in time.
 
     Undiscounted, it does not converge; it is truncated after ln(0.01) / ln(gamma) steps.
@@ -185,21 +194,14 @@ def printed_emphasis(
 
 
 @float64
-def estimated_objective(
-    problem: Control, theta: Float[Array, " parameters"], weights: Float[Array, " d"]
-) -> Float[Array, ""]:
+def estimated_objective(problem: Control, theta: Theta, weights: Weights) -> Float[Array, ""]:
     """Returns the functional critic's J_rho, E_rho sum_a pi(a|s) <phi^pi(s, a), xi>."""
     pi = problem.policy(theta)
     return jnp.einsum("s,sa,sad,d->", problem.rho, pi, problem.features(pi), weights)
 
 
 @float64
-def first_term(
-    problem: Control,
-    theta: Float[Array, " parameters"],
-    weights: Float[Array, " d"],
-    states: Float[Array, " states"],
-) -> Float[Array, " parameters"]:
+def first_term(problem: Control, theta: Theta, weights: Weights, states: States) -> Theta:
     """Returns sum_s states(s) sum_a grad pi(a|s) <phi^pi(s, a), xi>, with the features held fixed."""
     q = problem.features(problem.policy(theta)) @ weights
     return jax.grad(lambda at: jnp.einsum("s,sa,sa->", states, problem.policy(at), q))(theta)
@@ -207,12 +209,8 @@ def first_term(
 
 @float64
 def policy_gradient(
-    kind: str | Int[Array, ""],
-    problem: Control,
-    theta: Float[Array, " parameters"],
-    weights: Float[Array, " d"],
-    behaviour: Float[Array, "states actions"],
-) -> Float[Array, " parameters"]:
+    kind: str | Int[Array, ""], problem: Control, theta: Theta, weights: Weights, behaviour: Pairs
+) -> Theta:
     """Returns the gradient by one of `GRADIENTS`, from a critic's weights and the behaviour policy mu.
 
     **Arguments:** `kind` is a name or its index in `GRADIENTS`; an index can be an argument of a compiled program.
@@ -253,13 +251,8 @@ class AbstractCritic(abc.ABC):
 
     @abc.abstractmethod
     def __call__(
-        self,
-        problem: Control,
-        behaviour: Float[Array, "states actions"],
-        reference: Float[Array, "states actions"],
-        weights: Float[Array, " d"],
-        key: Array,
-    ) -> Float[Array, " d"]:
+        self, problem: Control, behaviour: Pairs, reference: Pairs, weights: Weights, key: Array
+    ) -> Weights:
         """Returns new weights xi for the reference policy; `weights` are those of the previous epoch."""
 
 
@@ -453,9 +446,9 @@ def actor_critic(
     problem: Control,
     settings: Settings,
     critic: AbstractCritic,
-    theta: Float[Array, " parameters"],
+    theta: Theta,
     seeds: int,
-    behaviour: Float[Array, "states actions"] | None = None,
+    behaviour: Pairs | None = None,
     seed: int = 0,
 ) -> Trace:
     """Runs Algorithm 3 for several seeds at once, which differ in the sampled transitions, and returns the trace.
@@ -560,7 +553,7 @@ def _improve(plan: _Plan, anchor: Anchor, row: Trace, step, trace: Trace):
 
 
 @float64
-def anchor_at(problem: Control, theta: Float[Array, " parameters"], first: str | None = "absolute") -> Anchor:
+def anchor_at(problem: Control, theta: Theta, first: str | None = "absolute") -> Anchor:
     """Returns the anchor of an epoch whose reference policy has these parameters.
 
     **Arguments:** `first` is the reading of C_1 in its Delta; None leaves Delta at 1.
@@ -622,7 +615,7 @@ def assess(problem: Control, trace: Trace) -> Assessment:
     return jax.vmap(jax.vmap(one))(trace)
 
 
-def _length(problem: Control, row: Trace, weights: Float[Array, " d"]) -> Float[Array, ""]:
+def _length(problem: Control, row: Trace, weights: Weights) -> Float[Array, ""]:
     """Returns ||weights - xi*||_{A_k}."""
     truth = getattr(problem.features, "weights", None)
     if truth is None:

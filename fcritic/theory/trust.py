@@ -21,14 +21,17 @@ It is also the share of a vector's squared length that must lie outside the rang
 float64 rounding stays near 1e-16, and a covariance with a condition number of 1e10 has no usable inverse anyway.
 """
 
-Policy = Callable[[Float[Array, " parameters"]], Float[Array, "states actions"]]
-FeatureMap = Callable[[Float[Array, "states actions"]], Float[Array, "states actions d"]]
+Theta = Float[Array, " parameters"]
+States = Float[Array, " states"]
+Pairs = Float[Array, "states actions"]
+Phi = Float[Array, "states actions d"]
+Weights = Float[Array, " d"]
+Policy = Callable[[Theta], Pairs]
+FeatureMap = Callable[[Pairs], Phi]
 
 
 @float64
-def covariance(
-    phi: Float[Array, "states actions d"], measure: Float[Array, "states actions"]
-) -> Float[Array, "d d"]:
+def covariance(phi: Phi, measure: Pairs) -> Float[Array, "d d"]:
     """Returns the second moment of features under a measure, A = E[phi phi']."""
     return jnp.einsum("sa,sai,saj->ij", measure, phi, phi)
 
@@ -84,12 +87,7 @@ def expectation(measure: Float[Array, "..."], values: Float[Array, "..."]) -> Fl
 
 
 @float64
-def coverage(
-    phi: Float[Array, "states actions d"],
-    target: Float[Array, "states actions"],
-    behaviour: Float[Array, "states actions"],
-    tolerance: float = RANK_TOLERANCE,
-) -> Float[Array, ""]:
+def coverage(phi: Phi, target: Pairs, behaviour: Pairs, tolerance: float = RANK_TOLERANCE) -> Float[Array, ""]:
     """Returns the evaluation trust metric C(pi, mu), eq. (5), which is small where behaviour mu covers pi well.
 
     It is E[ ||phi(s, a)||^2 ] over the target's pairs, in the norm of the inverse of the behaviour's covariance. It
@@ -103,10 +101,7 @@ def coverage(
 
 @float64
 def gradient_parts(
-    policy: Policy,
-    features: FeatureMap,
-    rho: Float[Array, " states"],
-    theta: Float[Array, " parameters"],
+    policy: Policy, features: FeatureMap, rho: States, theta: Theta
 ) -> tuple[Float[Array, "d parameters"], Float[Array, "d parameters"]]:
     """Returns the two linear maps from weights xi to the two terms of the policy gradient, eq. (2).
 
@@ -114,7 +109,7 @@ def gradient_parts(
     features. With xi - xi* in place of xi these are G_1 and G_2 of eq. (8).
     """
 
-    def mean(acting: Float[Array, " parameters"], described: Float[Array, " parameters"]) -> Float[Array, " d"]:
+    def mean(acting: Theta, described: Theta) -> Weights:
         return jnp.einsum("s,sa,sad->d", rho, policy(acting), features(policy(described)))
 
     return jax.jacobian(mean, (0, 1))(theta, theta)
@@ -150,13 +145,7 @@ class Drift(NamedTuple):
 
 
 @float64
-def drift(
-    policy: Policy,
-    features: FeatureMap,
-    rho: Float[Array, " states"],
-    theta: Float[Array, " parameters"],
-    anchor: Inverse,
-) -> Drift:
+def drift(policy: Policy, features: FeatureMap, rho: States, theta: Theta, anchor: Inverse) -> Drift:
     """Returns the coefficients of eq. (9) at parameters theta, for weights that were learned at an anchor.
 
     **Arguments:** `anchor` is the inverse of A_k, the covariance of the reference policy's features under its own
@@ -205,11 +194,11 @@ TRIGGERS = {
 class Anchor(NamedTuple):
     """The reference policy of an epoch and its quantities."""
 
-    theta: Float[Array, " parameters"]
-    pi: Float[Array, "states actions"]
-    phi: Float[Array, "states actions d"]
+    theta: Theta
+    pi: Pairs
+    phi: Phi
     """Its functional features."""
-    pairs: Float[Array, "states actions"]
+    pairs: Pairs
     """Its stationary measure over pairs."""
     inverse: Inverse
     """Of A_k, the covariance of `phi` under `pairs`."""
@@ -218,21 +207,21 @@ class Anchor(NamedTuple):
 
 
 @float64
-def feature_distance(anchor: Anchor, phi: Float[Array, "states actions d"]) -> Float[Array, ""]:
+def feature_distance(anchor: Anchor, phi: Phi) -> Float[Array, ""]:
     """Returns sqrt(E ||phi_t - phi_0||^2 / E ||phi_0||^2) in the A_k^-1 norm: 0 at the start."""
     moved = expectation(anchor.pairs, anchor.inverse.squared(phi - anchor.phi))
     return jnp.sqrt(moved / expectation(anchor.pairs, anchor.inverse.squared(anchor.phi)))
 
 
 @float64
-def feature_ratio(anchor: Anchor, phi: Float[Array, "states actions d"]) -> Float[Array, ""]:
+def feature_ratio(anchor: Anchor, phi: Phi) -> Float[Array, ""]:
     """Returns sqrt(E ||phi_t||^2 / E ||phi_0||^2) in the A_k^-1 norm: 1 at the start."""
     squares = [expectation(anchor.pairs, anchor.inverse.squared(each)) for each in (phi, anchor.phi)]
     return jnp.sqrt(squares[0] / squares[1])
 
 
 @float64
-def divergence(anchor: Anchor, pi: Float[Array, "states actions"]) -> Float[Array, ""]:
+def divergence(anchor: Anchor, pi: Pairs) -> Float[Array, ""]:
     """Returns KL(pi_t | reference) averaged over the reference's states."""
     terms = jax.scipy.special.rel_entr(pi, anchor.pi)
     return jnp.dot(jnp.sum(anchor.pairs, axis=1), jnp.sum(terms, axis=1))
@@ -240,13 +229,7 @@ def divergence(anchor: Anchor, pi: Float[Array, "states actions"]) -> Float[Arra
 
 @float64
 def measure(
-    trigger: str,
-    first: str,
-    policy: Policy,
-    features: FeatureMap,
-    rho: Float[Array, " states"],
-    anchor: Anchor,
-    theta: Float[Array, " parameters"],
+    trigger: str, first: str, policy: Policy, features: FeatureMap, rho: States, anchor: Anchor, theta: Theta
 ) -> Float[Array, ""]:
     """Returns the drift of parameters theta from the anchor, by one of `TRIGGERS`.
 
