@@ -142,7 +142,7 @@ def scene_of(model: "mujoco.MjModel") -> dict[str, Any]:
     """All that is visible of a model; poses of bodies are not part of it."""
     surfaces: dict[tuple[str, int], int] = {}
     shapes = [_geom(model, index, surfaces) for index in range(model.ngeom) if _shown(model, "geom", index)]
-    shapes += [_site(model, index) for index in range(model.nsite) if _shown(model, "site", index)]
+    shapes += [_shape(model, "site", index) for index in range(model.nsite) if _shown(model, "site", index)]
     load: dict[str, Callable] = {"hfield": height_field_of, "mesh": mesh_of}
     packed, coarser = pack_all([load[kind](model, index) for kind, index in surfaces])
     return {"shapes": shapes, "meshes": packed, "coarser": coarser, "skinned": model.nskin > 0}
@@ -190,10 +190,6 @@ def _geom(model: "mujoco.MjModel", index: int, surfaces: dict[tuple[str, int], i
     if shape["kind"] == "plane":
         shape |= {"checker": _checker(model, index)}
     return shape
-
-
-def _site(model: "mujoco.MjModel", index: int) -> dict[str, Any]:
-    return _shape(model, "site", index)
 
 
 def _shape(model: "mujoco.MjModel", what: str, index: int) -> dict[str, Any]:
