@@ -42,7 +42,7 @@ def table(heading: str) -> list[list[str]]:
 def resolve(name: str) -> object:
     """What a dotted name means: a module, or what is found in one attribute by attribute."""
     first, _, rest = name.partition(".")
-    if first == "fcritic":
+    if first in ("fcritic", "studies"):
         return _found(name)
     found = {}
     for home in DEFINED[first]:
