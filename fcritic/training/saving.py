@@ -218,8 +218,9 @@ def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
     return facts | {"env_steps": Progress.of(facts).iteration * config.frames_per_iteration}
 
 
+@functools.lru_cache(maxsize=8)
 def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
-    """A training's state without its numbers."""
+    """A training's state without its numbers; kept, as to trace it takes longer than to read a checkpoint."""
     return shapes_of(learning_of(config, spec or task_spec(config.task)), config.seeds)
 
 
