@@ -46,10 +46,7 @@ class Candidate:
             raise UsageError(f"{self.name} failed: {type(error).__name__}: {one_line(str(error), 300)}") from error
         if found.ndim != 2 or len(found) != len(obs):
             raise UsageError(f"{self.name} returned actions of shape {found.shape} for {len(obs)} observations")
-        if not np.isfinite(found).all():
-            raise UsageError(
-                f"{self.name} returned an action that holds {'NaN' if np.isnan(found).any() else 'inf'}"
-            )
+        _require_finite(self.name, found)
         return np.clip(found, -1.0, 1.0).astype(np.float32, copy=False)
 
 
@@ -72,5 +69,9 @@ def require_actions(name: str, found: np.ndarray, count: int, shape: tuple[int, 
     if found.shape != (count, *shape) and not (found.shape == (count,) and int(np.prod(shape)) == 1):
         needed = (count, *shape)
         raise UsageError(f"{name} returned actions of shape {found.shape} for {count} observations, not {needed}")
+    _require_finite(name, found)
+
+
+def _require_finite(name: str, found: np.ndarray) -> None:
     if not np.isfinite(found).all():
         raise UsageError(f"{name} returned an action that holds {'NaN' if np.isnan(found).any() else 'inf'}")

@@ -98,29 +98,25 @@ def _is_run(name: str) -> bool:
 def _of_run(name: str, dataset: Dataset, stochastic: bool) -> Iterator[Candidate]:
     chosen = None if _is_run(name) else _CHOSEN.fullmatch(name)
     path = chosen["run"] if chosen else name
-    numbers = chosen.groupdict() if chosen else {}
-    wanted = {
-        part: None if numbers.get(part) is None else int(numbers[part]) for part in ("frame", "seed", "actor")
-    }
+    parts = chosen.groupdict(default="") if chosen else {}
+    wanted = {part: int(number) for part, number in parts.items() if part != "run" and number}
     run = RunDirectory.open_existing(path)
     config = config_of(run)
     spec, units = task_units(config.task)
     if (spec.obs_dim, spec.act_dim) != (dataset.obs_dim, dataset.act_dim):
         raise UsageError(
-            f"{path} is of {config.task}, with {spec.obs_dim} observations and {spec.act_dim} actions; the data have "
-            f"{dataset.obs_dim} and {dataset.act_dim}"
+            f"{path} is of {config.task}, with {spec.obs_dim} observations and {spec.act_dim} actions; "
+            f"the data have {dataset.obs_dim} and {dataset.act_dim}"
         )
     found = False
-    for frame, policies, normalizers in _checkpoints(run, config, spec, wanted["frame"]):
+    for frame, policies, normalizers in _checkpoints(run, config, spec, wanted.get("frame")):
         actors = jax.tree.leaves(policies)[0].shape[1]
         for index, seed in enumerate(config.seed_numbers):
             for actor in range(actors):
-                if wanted["seed"] not in (None, seed) or wanted["actor"] not in (None, actor):
+                if wanted.get("seed", seed) != seed or wanted.get("actor", actor) != actor:
                     continue
                 found = True
-                label = (
-                    f"{path}@{frame}{f'.s{seed}' if config.seeds > 1 else ''}{f'#{actor}' if actors > 1 else ''}"
-                )
+                label = f"{path}@{frame}" + f".s{seed}" * (config.seeds > 1) + f"#{actor}" * (actors > 1)
                 policy = ensembles.member(policies, (index, actor))
                 normalizer = ensembles.member(normalizers, index) if config.normalize else None
                 drawn = stochastic and isinstance(policy, GaussianPolicy)
@@ -150,7 +146,7 @@ def _checkpoints(
         except CheckpointError as error:
             faults.append(error)
             continue
-        yield number, policies, normalizers
+        yield number, *jax.tree.map(np.asarray, (policies, normalizers))
     if len(faults) == len(places):
         raise checkpoint.none_usable(run.checkpoints, faults)
     if faults:
@@ -256,7 +252,6 @@ def _with_names_apart(candidates: Sequence[Candidate]) -> list[Candidate]:
     found = []
     for candidate in candidates:
         seen[candidate.name] = count = seen.get(candidate.name, 0) + 1
-        found.append(
-            candidate if count == 1 else dataclasses.replace(candidate, name=f"{candidate.name} ({count})")
-        )
+        name = candidate.name if count == 1 else f"{candidate.name} ({count})"
+        found.append(dataclasses.replace(candidate, name=name))
     return found
