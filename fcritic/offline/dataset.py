@@ -9,6 +9,7 @@ import numpy as np
 
 from fcritic.envs.units import Units
 from fcritic.errors import UsageError
+from fcritic.offline.interface import Interface
 from fcritic.types import Transition
 
 FIELDS = {
@@ -118,10 +119,11 @@ class Dataset:
             rows = np.sort(rng.choice(len(self), most, replace=False, shuffle=False))
         return Transition(*(np.array(getattr(self, name)[rows]) for name in Transition._fields))
 
-    def sample_obs(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Returns so many observations drawn from the rows, with replacement only where there are too few."""
-        few = count > len(self)
-        return np.array(self.obs[np.sort(rng.choice(len(self), count, replace=few))])
+    def interface(self, count: int = 64) -> Interface:
+        """Returns what policies see and do here, with so many observations drawn from all rows."""
+        rng = np.random.default_rng(0)
+        samples = np.array(self.obs[np.sort(rng.choice(len(self), min(count, len(self)), replace=False))])
+        return Interface(self.obs_dim, self.units, samples, self.task, self.action_repeat)
 
     def describe(self) -> dict[str, Any]:
         """Returns what a reader of results wants to know of it, as JSON can hold it."""

@@ -26,6 +26,7 @@ from fcritic.errors import CheckpointError, UsageError, did_you_mean
 from fcritic.networks.policies import GaussianPolicy, Policy
 from fcritic.offline.candidates import PROBES, Act, Candidate, require_actions, verified
 from fcritic.offline.dataset import Dataset
+from fcritic.offline.interface import Interface
 from fcritic.offline.onnx_files import of_onnx
 from fcritic.runs import CONFIG, checkpoint
 from fcritic.runs.directory import RunDirectory
@@ -41,23 +42,23 @@ _CHOSEN = re.compile(r"(?P<run>.+?)(@(?P<frame>[0-9]+))?(\.s(?P<seed>[0-9]+))?(#
 Given = str | Path | Candidate | TrainedAgent | Callable[[Any], Any]
 
 
-def gather(given: Given | Iterable[Given], dataset: Dataset, stochastic: bool = False) -> list[Candidate]:
+def gather(given: Given | Iterable[Given], seen: Dataset | Interface, stochastic: bool = False) -> list[Candidate]:
     """Returns all candidates that these name, each tried on a few observations of the data.
 
     A run, exported or not, gives one for each actor of each kept checkpoint of each seed; `run@frame#actor` gives
     one of them. `module:function`, `file.py:function` and functions map a batch of the task's observations to a
     batch of its actions. `stochastic` draws the actions of runs whose policies are distributions (sac).
     """
+    seen = seen.interface() if isinstance(seen, Dataset) else seen
     several = isinstance(given, Iterable) and not isinstance(given, str | Path)
-    found = [each for one in (given if several else [given]) for each in _candidates(one, dataset, stochastic)]
+    found = [each for one in (given if several else [given]) for each in _candidates(one, seen, stochastic)]
     if not found:
         raise UsageError("no policies are named; give --policies at least one")
-    obs = dataset.sample_obs(min(PROBES, len(dataset)), np.random.default_rng(0))
-    return [verified(candidate, obs, dataset.act_dim) for candidate in _with_names_apart(found)]
+    return [verified(candidate, seen.samples[:PROBES], seen.act_dim) for candidate in _with_names_apart(found)]
 
 
-def _candidates(given: Given, dataset: Dataset, stochastic: bool) -> Iterator[Candidate]:
-    units = dataset.units
+def _candidates(given: Given, seen: Interface, stochastic: bool) -> Iterator[Candidate]:
+    units = seen.units
     if isinstance(given, Candidate):
         yield given
     elif isinstance(given, TrainedAgent):
@@ -67,16 +68,16 @@ def _candidates(given: Given, dataset: Dataset, stochastic: bool) -> Iterator[Ca
             raise UsageError(f"{given!r:.60} is not a policy; give a function, a loaded agent or the name of one")
         yield _of_function(getattr(given, "__name__", type(given).__name__), given, units)
     else:
-        yield from _of_name(os.fspath(given), dataset, stochastic)
+        yield from _of_name(os.fspath(given), seen, stochastic)
 
 
-def _of_name(name: str, dataset: Dataset, stochastic: bool) -> Iterator[Candidate]:
-    if _is_run(name) or ((chosen := _CHOSEN.fullmatch(name)) and _is_run(chosen["run"]) and chosen["run"] != name):
-        yield from _of_run(name, dataset, stochastic)
+def _of_name(name: str, seen: Interface, stochastic: bool) -> Iterator[Candidate]:
+    if (run := run_of(name)) is not None:
+        yield from _of_run(name, run, seen, stochastic)
     elif Path(name).suffix == ".onnx":
-        yield of_onnx(name, dataset.units)
+        yield of_onnx(name, seen.units)
     elif ":" in name:
-        yield _of_function(name, _function(name), dataset.units)
+        yield _of_function(name, _function(name), seen.units)
     elif Path(name).is_dir():
         inside = [each for each in sorted(Place(Path(name)).entries()) if _is_run(os.path.join(name, each))]
         hint = f"; name the runs in it, such as {os.path.join(name, inside[0])}" if inside else ""
@@ -88,6 +89,14 @@ def _of_name(name: str, dataset: Dataset, stochastic: bool) -> Iterator[Candidat
         )
 
 
+def run_of(name: str) -> RunDirectory | None:
+    """Returns the run that a name of policies begins with, or None where it names no run."""
+    if _is_run(name):
+        return RunDirectory.open_existing(name)
+    chosen = _CHOSEN.fullmatch(name)
+    return RunDirectory.open_existing(chosen["run"]) if chosen and _is_run(chosen["run"]) else None
+
+
 def _is_run(name: str) -> bool:
     return (Place(Path(name)) / CONFIG).status() is not None
 
@@ -95,18 +104,17 @@ def _is_run(name: str) -> bool:
 # Policies of runs
 
 
-def _of_run(name: str, dataset: Dataset, stochastic: bool) -> Iterator[Candidate]:
+def _of_run(name: str, run: RunDirectory, seen: Interface, stochastic: bool) -> Iterator[Candidate]:
     chosen = None if _is_run(name) else _CHOSEN.fullmatch(name)
     path = chosen["run"] if chosen else name
     parts = chosen.groupdict(default="") if chosen else {}
     wanted = {part: int(number) for part, number in parts.items() if part != "run" and number}
-    run = RunDirectory.open_existing(path)
     config = config_of(run)
     spec, units = task_units(config.task)
-    if (spec.obs_dim, spec.act_dim) != (dataset.obs_dim, dataset.act_dim):
+    if (spec.obs_dim, spec.act_dim) != (seen.obs_dim, seen.act_dim):
         raise UsageError(
             f"{path} is of {config.task}, with {spec.obs_dim} observations and {spec.act_dim} actions; "
-            f"the data have {dataset.obs_dim} and {dataset.act_dim}"
+            f"the data have {seen.obs_dim} and {seen.act_dim}"
         )
     found = False
     for frame, policies, normalizers in _checkpoints(run, config, spec, wanted.get("frame")):
@@ -120,7 +128,7 @@ def _of_run(name: str, dataset: Dataset, stochastic: bool) -> Iterator[Candidate
                 policy = ensembles.member(policies, (index, actor))
                 normalizer = ensembles.member(normalizers, index) if config.normalize else None
                 drawn = stochastic and isinstance(policy, GaussianPolicy)
-                act = _network(policy, normalizer, drawn, units, dataset.units)
+                act = _network(policy, normalizer, drawn, units, seen.units)
                 yield Candidate(label, "run", act, drawn, config.task)
     if not found:
         raise UsageError(f"{path} has no policy {name.removeprefix(path)}; its names are {_names(run, config)}")
@@ -205,10 +213,10 @@ def _of_agent(agent: TrainedAgent, asked: Units) -> Iterator[Candidate]:
         yield Candidate(label, "run", act, task=agent.config.task)
 
 
-def of_policy(name: str, policy: Policy, agent: TrainedAgent, dataset: Dataset) -> Candidate:
+def of_policy(name: str, policy: Policy, agent: TrainedAgent, seen: Interface) -> Candidate:
     """Returns a policy that maps an agent's normalised observations to actions in [-1, 1] as a candidate."""
     normalizer = agent.normalizer if agent.config.normalize else None
-    return Candidate(name, "run", _network(policy, normalizer, False, agent.units, dataset.units))
+    return Candidate(name, "run", _network(policy, normalizer, False, agent.units, seen.units))
 
 
 def _same_bounds(own: Units, asked: Units) -> bool:

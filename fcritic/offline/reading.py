@@ -14,6 +14,7 @@ from fcritic.errors import UsageError
 from fcritic.offline import folder
 from fcritic.offline.d4rl import kind_of, of_hdf5, of_npz
 from fcritic.offline.dataset import FIELDS, Dataset
+from fcritic.offline.interface import units_of
 from fcritic.offline.minari_data import folder_of, of_minari
 from fcritic.offline.run_replay import of_run
 from fcritic.offline.source import Arrays, Scale, Source
@@ -104,7 +105,7 @@ def _units(found: list[Source], task: Task | None, bounds: Bounds | None) -> tup
     else:
         low, high = _bounds(found, bounds)
         shape = next((each.obs_shape for each in found if each.obs_shape is not None), None)
-        units = folder.plain_units(shape, low, high)
+        units = units_of(shape, low, high)
     for each in found:
         if each.bounds is not None and not all(
             np.allclose(one, two)
