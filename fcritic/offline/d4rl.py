@@ -213,6 +213,8 @@ def _copy(
     for piece in _pieces(path, columns, name):
         chosen = piece[kept[place : place + len(piece)]]
         place += len(piece)
+        if not len(chosen):
+            continue
         what = f"{path}: {name}"
         if scale is None:
             require_finite(chosen, what)
