@@ -156,7 +156,7 @@ def test_the_black_box_and_the_pytree_act_alike(run):
         np.testing.assert_array_equal(one.act(data.obs), two.act(data.obs))
         np.testing.assert_allclose(one.act(data.obs), three.act(data.obs), rtol=1e-4)
         np.testing.assert_allclose(one.act(data.obs[:5]), one.act(data.obs)[:5], rtol=1e-5)
-        assert len(set(one.act(data.obs).ravel().tolist())) > 50
+        assert len(set(one.act(data.obs).ravel().tolist())) > 30
 
 
 def test_a_gaussian_policy_is_its_mode_unless_asked_otherwise(tmp_path):
