@@ -25,10 +25,16 @@ class Piece(NamedTuple):
     transitions: Transition
     ended: bool
 
-    def discounted(self, gamma: float) -> float:
-        """The sum of its rewards, discounted per action."""
-        reward = self.transitions.reward
-        return float(gamma ** np.arange(len(reward)) @ reward)
+    def value(self, gamma: float) -> float:
+        """The sum of its rewards, discounted per action.
+
+        Where it did not terminate, the rest is taken to go on as its second half did, since a value knows no time
+        limit.
+        """
+        reward, discount = self.transitions.reward, self.transitions.discount
+        steps = len(reward)
+        rest = discount[-1] * gamma**steps * reward[steps // 2 :].mean() / (1 - gamma)
+        return float(gamma ** np.arange(steps) @ reward + rest)
 
 
 class Stage:
