@@ -22,6 +22,10 @@ _HOMES = {
     "train_agent": "fcritic.api.train",
     "load": "fcritic.api.load",
     "TrainedAgent": "fcritic.api.load",
+    "read_logs": "fcritic.offline.reading",
+    "read_policies": "fcritic.offline.gathering",
+    "Dataset": "fcritic.offline.dataset",
+    "Candidate": "fcritic.offline.candidates",
     "UsageError": "fcritic.errors",
 }
 

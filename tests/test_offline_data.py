@@ -12,7 +12,7 @@ from fcritic.errors import UsageError
 from fcritic.offline import storage
 from fcritic.offline.dataset import FIELDS, Dataset
 from fcritic.offline.folder import write
-from fcritic.offline.reading import read
+from fcritic.offline.reading import read_logs
 
 KINDS = ("npz", "hdf5")
 
@@ -24,7 +24,7 @@ def assert_same(one: Dataset, other: Dataset) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_terminations_stop_the_future_and_time_limits_do_not(tmp_path, kind):
-    found = read(save(tmp_path / f"data.{kind}", episodes()))
+    found = read_logs(save(tmp_path / f"data.{kind}", episodes()))
     assert found.discount.tolist() == [1, 1, 0, 1, 1, 1, 1, 1, 1]
     assert found.ended.tolist() == [0, 0, 1, 0, 0, 0, 1, 0, 0]
     assert found.last.tolist() == [0, 0, 1, 0, 0, 0, 1, 0, 1]
@@ -39,7 +39,7 @@ def test_terminations_stop_the_future_and_time_limits_do_not(tmp_path, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_next_observations_what_they_would_have_said_is_left_out(tmp_path, kind):
     """The last transition of an episode that did not terminate has no known next observation."""
-    found = read(save(tmp_path / f"data.{kind}", without(episodes(), "next_observations")))
+    found = read_logs(save(tmp_path / f"data.{kind}", without(episodes(), "next_observations")))
     assert found.reward.tolist() == [0, 1, 2, 3, 4, 5, 7]
     assert found.discount.tolist() == [1, 1, 0, 1, 1, 1, 1]
     assert found.next_obs[[0, 1, 3, 4, 5, 6]].tolist() == [[0, 1], [0, 2], [1, 1], [1, 2], [1, 3], [2, 1]]
@@ -51,24 +51,25 @@ def test_without_next_observations_what_they_would_have_said_is_left_out(tmp_pat
 def test_without_timeouts_a_jump_of_the_observation_ends_an_episode(tmp_path):
     fields = episodes()
     assert_same(
-        read(save(tmp_path / "all.npz", fields)), read(save(tmp_path / "few.npz", without(fields, "timeouts")))
+        read_logs(save(tmp_path / "all.npz", fields)),
+        read_logs(save(tmp_path / "few.npz", without(fields, "timeouts"))),
     )
     bare = save(tmp_path / "bare.npz", without(fields, "timeouts", "next_observations"))
     with pytest.warns(UserWarning, match="neither timeouts nor next_observations"):
-        read(bare)
+        read_logs(bare)
 
 
 def test_an_episode_of_one_transition_without_a_next_one_disappears(tmp_path):
     fields = without(episodes(), "next_observations")
     fields["timeouts"] = fields["timeouts"] | (np.arange(9) == 3)
-    found = read(save(tmp_path / "data.npz", fields))
+    found = read_logs(save(tmp_path / "data.npz", fields))
     assert found.reward.tolist() == [0, 1, 2, 4, 5, 7]
     assert found.episodes == [(0, 3), (3, 5), (5, 6)]
 
 
 def test_a_folder_keeps_everything_and_is_not_copied(tmp_path):
-    original = read(save(tmp_path / "data.npz", episodes(2.0)), bounds=(-2, 2))
-    again = read(write(tmp_path / "folder", original))
+    original = read_logs(save(tmp_path / "data.npz", episodes(2.0)), bounds=(-2, 2))
+    again = read_logs(write(tmp_path / "folder", original))
     assert_same(original, again)
     assert isinstance(again.obs, np.memmap)
     np.testing.assert_array_equal(again.units.actions.scale(again.act), episodes(2.0)["actions"])
@@ -78,8 +79,8 @@ def test_a_folder_keeps_everything_and_is_not_copied(tmp_path):
 
 def test_sources_follow_each_other(tmp_path):
     npz, hdf5 = (save(tmp_path / f"data.{kind}", episodes()) for kind in KINDS)
-    folder = write(tmp_path / "folder", read(npz))
-    found = read([npz, hdf5, folder])
+    folder = write(tmp_path / "folder", read_logs(npz))
+    found = read_logs([npz, hdf5, folder])
     assert found.sources == (npz, hdf5, str(folder))
     assert len(found) == 27
     assert found.episodes[3:6] == [(9, 12), (12, 16), (16, 18)]
@@ -89,25 +90,25 @@ def test_sources_follow_each_other(tmp_path):
 def test_actions_are_scaled_by_their_bounds_and_never_by_a_guess(tmp_path):
     path = save(tmp_path / "data.npz", episodes(2.0))
     with pytest.raises(UsageError, match=r"actions reach 2, outside of \[-1, 1\]; give --task, or their bounds"):
-        read(path)
-    for found in (read(path, bounds=(-2, 2)), read(path, bounds=([-2.0], [2.0]))):
+        read_logs(path)
+    for found in (read_logs(path, bounds=(-2, 2)), read_logs(path, bounds=([-2.0], [2.0]))):
         np.testing.assert_allclose(found.act[:, 0], np.linspace(-1, 1, 9), atol=1e-6)
-    assert read(path, bounds=(-4, 2)).act[0, 0] == pytest.approx(-1 / 3)
+    assert read_logs(path, bounds=(-4, 2)).act[0, 0] == pytest.approx(-1 / 3)
     with pytest.raises(UsageError, match="must be finite and rise"):
-        read(path, bounds=(2, -2))
+        read_logs(path, bounds=(2, -2))
     with pytest.raises(UsageError, match=r"or have shape \(1,\)"):
-        read(path, bounds=([0, 0], [1, 1]))
+        read_logs(path, bounds=([0, 0], [1, 1]))
 
 
 def test_a_task_gives_bounds_and_must_fit(tmp_path):
     fields = episodes(2.0)
     for name in ("observations", "next_observations"):
         fields[name] = np.column_stack([fields[name], fields[name][:, :1]])
-    found = read(save(tmp_path / "data.npz", fields), task="Pendulum-v1")
+    found = read_logs(save(tmp_path / "data.npz", fields), task="Pendulum-v1")
     assert found.task == "Pendulum-v1"
     np.testing.assert_allclose(found.act[:, 0], np.linspace(-1, 1, 9), atol=1e-6)
     with pytest.raises(UsageError, match="Pendulum-v1 has 3 and"):
-        read(save(tmp_path / "other.npz", episodes()), task="Pendulum-v1")
+        read_logs(save(tmp_path / "other.npz", episodes()), task="Pendulum-v1")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,7 +139,7 @@ def test_a_wrong_field_is_named(tmp_path, kind, field, change, message):
             fields[field] = change(fields[field])
     path = save(tmp_path / f"data.{kind}", fields)
     with pytest.raises(UsageError, match=message) as told:
-        read(path)
+        read_logs(path)
     assert path in str(told.value)
     assert "\n" not in str(told.value)
 
@@ -156,7 +157,7 @@ def test_every_truncated_or_altered_file_is_one_line_or_sound(tmp_path, kind):
         path = tmp_path / f"{number}.{kind}"
         path.write_bytes(content)
         try:
-            found = read(path)
+            found = read_logs(path)
             assert np.isfinite(found.obs).all()
         except UsageError as error:
             refused += 1
@@ -164,17 +165,17 @@ def test_every_truncated_or_altered_file_is_one_line_or_sound(tmp_path, kind):
     assert refused > 20
     (tmp_path / "empty").write_bytes(b"")
     with pytest.raises(UsageError, match="is empty"):
-        read(tmp_path / "empty")
+        read_logs(tmp_path / "empty")
     (tmp_path / "text.npz").write_bytes(b"observations")
     with pytest.raises(UsageError, match="is not an NPZ or HDF5 file"):
-        read(tmp_path / "text.npz")
+        read_logs(tmp_path / "text.npz")
 
 
 def test_pickles_are_never_read(tmp_path):
     fields = episodes() | {"rewards": np.array([{"a": 1}] * 9, object)}
     path = save(tmp_path / "data.npz", fields)
     with pytest.raises(UsageError, match="rewards cannot be read: it holds Python objects"):
-        read(path)
+        read_logs(path)
 
 
 def test_absurd_sizes_are_refused_before_they_are_asked_for(tmp_path):
@@ -186,7 +187,7 @@ def test_absurd_sizes_are_refused_before_they_are_asked_for(tmp_path):
         for name in ("rewards", "terminals"):
             file.create_dataset(name, (10**12,), np.float32, chunks=(1,))
     with pytest.raises(UsageError, match=r"need [\d,.]+ GiB in .* are free"):
-        read(tmp_path / "huge.hdf5")
+        read_logs(tmp_path / "huge.hdf5")
 
 
 def test_links_to_other_files_are_not_followed(tmp_path):
@@ -196,10 +197,10 @@ def test_links_to_other_files_are_not_followed(tmp_path):
     with h5py.File(save(tmp_path / "data.hdf5", without(episodes(), "rewards")), "a") as file:
         file["rewards"] = h5py.ExternalLink(other, "rewards")
     with pytest.raises(UsageError, match="rewards is a link"):
-        read(tmp_path / "data.hdf5")
+        read_logs(tmp_path / "data.hdf5")
     os.symlink(other, tmp_path / "link.hdf5")
     with pytest.raises(UsageError, match="is a link"):
-        read(tmp_path / "link.hdf5")
+        read_logs(tmp_path / "link.hdf5")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +226,10 @@ def test_links_to_other_files_are_not_followed(tmp_path):
     ],
 )
 def test_a_damaged_folder_is_one_line(tmp_path, name, change, message):
-    folder = write(tmp_path / "folder", read(save(tmp_path / "data.npz", episodes())))
+    folder = write(tmp_path / "folder", read_logs(save(tmp_path / "data.npz", episodes())))
     (folder / name).write_bytes(change((folder / name).read_bytes()))
     with pytest.raises(UsageError, match=message):
-        read(folder)
+        read_logs(folder)
 
 
 def test_sources_that_do_not_fit_are_named(tmp_path):
@@ -236,32 +237,34 @@ def test_sources_that_do_not_fit_are_named(tmp_path):
     fields = episodes()
     fields["actions"] = np.zeros((9, 2))
     with pytest.raises(UsageError, match=r"one.npz has actions of shape \(1,\), .*two.npz \(2,\)"):
-        read([one, save(tmp_path / "two.npz", fields)])
-    wide = write(tmp_path / "wide", read(save(tmp_path / "wide.npz", episodes(2.0)), bounds=(-2, 2)))
-    narrow = write(tmp_path / "narrow", read(one))
+        read_logs([one, save(tmp_path / "two.npz", fields)])
+    wide = write(tmp_path / "wide", read_logs(save(tmp_path / "wide.npz", episodes(2.0)), bounds=(-2, 2)))
+    narrow = write(tmp_path / "narrow", read_logs(one))
     with pytest.raises(UsageError, match="narrow has actions from -1 to 1, not from -2 to 2"):
-        read([wide, narrow])
+        read_logs([wide, narrow])
     with pytest.raises(UsageError, match="is not a run, a folder written by fcritic log or a dataset of Minari"):
-        read(tmp_path)
+        read_logs(tmp_path)
     with pytest.raises(UsageError, match="no data are named"):
-        read([])
+        read_logs([])
 
 
 def test_large_arrays_lie_in_files_that_have_no_name(tmp_path, monkeypatch):
-    small = read(save(tmp_path / "data.npz", episodes()))
+    small = read_logs(save(tmp_path / "data.npz", episodes()))
     monkeypatch.setattr(storage, "IN_MEMORY", 0)
     monkeypatch.setattr(storage, "PIECE", 16)  # so that every field is read in several pieces
     for kind in KINDS:
-        large = read(save(tmp_path / f"again.{kind}", episodes()))
+        large = read_logs(save(tmp_path / f"again.{kind}", episodes()))
         assert isinstance(large.obs, np.memmap)
         assert_same(small, large)
-    shifted = [read(save(tmp_path / f"bare.{kind}", without(episodes(), "next_observations"))) for kind in KINDS]
+    shifted = [
+        read_logs(save(tmp_path / f"bare.{kind}", without(episodes(), "next_observations"))) for kind in KINDS
+    ]
     assert_same(*shifted)
     assert shifted[0].next_obs[[0, 1, 3, 4, 5, 6]].tolist() == [[0, 1], [0, 2], [1, 1], [1, 2], [1, 3], [2, 1]]
 
 
 def test_thinning_gives_every_row_the_same_chance(tmp_path):
-    found = read(save(tmp_path / "data.npz", episodes()))
+    found = read_logs(save(tmp_path / "data.npz", episodes()))
     rng = np.random.default_rng(0)
     counts = np.zeros(9)
     for _ in range(2000):
@@ -298,33 +301,33 @@ def test_minari_by_id_and_by_folder(tmp_path, monkeypatch):
         minari.create_dataset_from_buffers(
             "toy/count-v0", buffers, action_space=box(2), observation_space=spaces.Dict(step=box(9), number=box(9))
         )
-    by_id, by_folder = read("toy/count-v0"), read(tmp_path / "toy/count-v0")
+    by_id, by_folder = read_logs("toy/count-v0"), read_logs(tmp_path / "toy/count-v0")
     assert_same(by_id, by_folder)
     fields["timeouts"][-1] = True
-    assert_same(by_id, read(save(tmp_path / "data.npz", fields), bounds=(-2, 2)))
+    assert_same(by_id, read_logs(save(tmp_path / "data.npz", fields), bounds=(-2, 2)))
     with pytest.raises(UsageError, match="Minari has no dataset of that id"):
-        read("toy/other-v0")
+        read_logs("toy/other-v0")
     with pytest.raises(UsageError, match="is a part of a Minari dataset; name its folder"):
-        read(tmp_path / "toy/count-v0/data/main_data.hdf5")
+        read_logs(tmp_path / "toy/count-v0/data/main_data.hdf5")
     metadata = tmp_path / "toy/count-v0/data/metadata.json"
     metadata.write_text(metadata.read_text().replace('"observation_space"', '"other"'))
     with pytest.raises(UsageError, match="has no observation_space"):  # Minari would build what env_spec names
-        read("toy/count-v0")
+        read_logs("toy/count-v0")
 
 
 @pytest.mark.parametrize("missing", ["h5py", "minari", "onnxruntime"])
 def test_what_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch, missing):
     import sys
 
-    from fcritic.offline.gathering import gather
+    from fcritic.offline.gathering import read_policies
 
-    found = read(save(tmp_path / "data.npz", episodes()))
+    found = read_logs(save(tmp_path / "data.npz", episodes()))
     hdf5 = save(tmp_path / "data.hdf5", episodes())
     (tmp_path / "policy.onnx").write_bytes(b"")
     monkeypatch.setitem(sys.modules, missing, None)
     if missing == "onnxruntime":
         with pytest.raises(UsageError, match=r"pip install 'fcritic\[onnx\]'"):
-            gather(tmp_path / "policy.onnx", found)
+            read_policies(tmp_path / "policy.onnx", found)
     else:
         with pytest.raises(UsageError, match=r"pip install 'fcritic\[data\]'"):
-            read(hdf5 if missing == "h5py" else "some/dataset-v0")
+            read_logs(hdf5 if missing == "h5py" else "some/dataset-v0")

@@ -17,8 +17,8 @@ from fcritic.envs.base import AbstractEnv, Step
 from fcritic.errors import UsageError
 from fcritic.offline.candidates import Candidate
 from fcritic.offline.folder import write
-from fcritic.offline.gathering import gather
-from fcritic.offline.reading import read
+from fcritic.offline.gathering import read_policies
+from fcritic.offline.reading import read_logs
 from fcritic.offline.recording import Stage, as_dataset, at_random, noisy
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training
@@ -99,7 +99,7 @@ def expected(seed: int, first: int, last: int) -> list[tuple]:
 def test_a_ring_is_put_back_into_its_episodes(tmp_path, steps):
     """Two seeds with two environments each; the longer run has overwritten the beginning of the ring."""
     config = trained(tmp_path / "run", STEPS_TASK, steps, seeds=2, envs=2, replay=REPLAY)
-    found = read(tmp_path / "run")
+    found = read_logs(tmp_path / "run")
     written = steps - 1  # one step waits to be stored
     first = max(0, written - REPLAY)
     numbers = [number % 1000 for row in envs.copy_seeds(config.seed_numbers, 2, "train") for number in row]
@@ -134,25 +134,25 @@ def run(tmp_path_factory):
 
 
 def test_every_actor_of_every_checkpoint_is_a_candidate(run):
-    data = read(run)
-    found = gather(run, data)
+    data = read_logs(run)
+    found = read_policies(run, data)
     names = [f"{run}@{frame}.s{seed}#{actor}" for frame in (10, 20) for seed in (3, 4) for actor in (0, 1, 2)]
     assert [candidate.name for candidate in found] == names
     assert len({candidate.act(data.obs).tobytes() for candidate in found}) == 12
     for number, name in ((9, f"{run}@20.s4#0"), (2, f"{run}@10.s3#2")):
-        (one,) = gather(name, data)
+        (one,) = read_policies(name, data)
         np.testing.assert_array_equal(one.act(data.obs), found[number].act(data.obs))
-    assert [candidate.name for candidate in gather(f"{run}@10#1", data)] == [names[1], names[4]]
+    assert [candidate.name for candidate in read_policies(f"{run}@10#1", data)] == [names[1], names[4]]
     with pytest.raises(UsageError, match=r"has no policy @11; its names are @10 @20, seeds .s3 to .s4"):
-        gather(f"{run}@11", data)
+        read_policies(f"{run}@11", data)
 
 
 def test_the_black_box_and_the_pytree_act_alike(run):
     """As a run, as an agent that Python has loaded, and as a function in the task's own units."""
-    data, agent = read(run), fcritic.load(run, seed=4)
-    by_run = gather(f"{run}@20.s4", data)
+    data, agent = read_logs(run), fcritic.load(run, seed=4)
+    by_run = read_policies(f"{run}@20.s4", data)
     black_boxes = [lambda obs, actor=actor: agent.act(obs, actor) for actor in range(3)]
-    for one, two, three in zip(by_run, gather(agent, data), gather(black_boxes, data), strict=True):
+    for one, two, three in zip(by_run, read_policies(agent, data), read_policies(black_boxes, data), strict=True):
         np.testing.assert_array_equal(one.act(data.obs), two.act(data.obs))
         np.testing.assert_allclose(one.act(data.obs), three.act(data.obs), rtol=1e-4)
         np.testing.assert_allclose(one.act(data.obs[:5]), one.act(data.obs)[:5], rtol=1e-5)
@@ -161,8 +161,11 @@ def test_the_black_box_and_the_pytree_act_alike(run):
 
 def test_a_gaussian_policy_is_its_mode_unless_asked_otherwise(tmp_path):
     trained(tmp_path / "sac", TASK, 20, agent=agent_of("sac"), replay=60)
-    data = read(tmp_path / "sac")
-    (mode,), (drawn,) = gather(tmp_path / "sac", data), gather(tmp_path / "sac", data, stochastic=True)
+    data = read_logs(tmp_path / "sac")
+    (mode,), (drawn,) = (
+        read_policies(tmp_path / "sac", data),
+        read_policies(tmp_path / "sac", data, stochastic=True),
+    )
     assert (mode.stochastic, drawn.stochastic) == (False, True)
     np.testing.assert_array_equal(mode.act(data.obs), mode.act(data.obs))
     one, again, other = (drawn.act(data.obs, np.random.default_rng(seed)) for seed in (0, 0, 1))
@@ -182,17 +185,17 @@ def test_a_damaged_checkpoint_is_passed_over_and_damaged_rows_are_not_read(run, 
     newest = sorted(copy.glob("checkpoints/*"))[-1] / "agent.safetensors"
     content = newest.read_bytes()
     newest.write_bytes(content[:-1])
-    data = read(copy)  # needs the rows alone
+    data = read_logs(copy)  # needs the rows alone
     with pytest.warns(UserWarning, match="skipped: checkpoint .*agent.safetensors has"):
-        assert {candidate.name.partition("@")[2][:2] for candidate in gather(copy, data)} == {"10"}
+        assert {candidate.name.partition("@")[2][:2] for candidate in read_policies(copy, data)} == {"10"}
     rows = next(copy.glob("replay/rows-*"))
     rows.write_bytes(rows.read_bytes()[:-4])
     with pytest.warns(UserWarning, match="skipped: .*are needed"):
-        assert len(read(copy)) < len(data)
+        assert len(read_logs(copy)) < len(data)
     for rows in copy.glob("replay/rows-*"):
         rows.write_bytes(b"")
     with pytest.raises(UsageError, match=r"no checkpoint in .* can be used"):
-        read(copy)
+        read_logs(copy)
 
 
 def test_an_exported_agent_has_policies_but_no_data(run, tmp_path):
@@ -200,20 +203,20 @@ def test_an_exported_agent_has_policies_but_no_data(run, tmp_path):
 
     outcome = {"env_steps": 20, "episodes_per_actor": 1, "seeds": []}
     export(RunDirectory.open_existing(run), tmp_path / "given", outcome)
-    assert len(gather(tmp_path / "given", read(run))) == 6
+    assert len(read_policies(tmp_path / "given", read_logs(run))) == 6
     with pytest.raises(UsageError, match=r"is an exported agent without a replay; .* fcritic log"):
-        read(tmp_path / "given")
+        read_logs(tmp_path / "given")
 
 
 def test_what_is_of_another_task_is_refused(run, tmp_path):
     trained(tmp_path / "run", STEPS_TASK, 14, replay=REPLAY)
     with pytest.raises(UsageError, match=r"has the task Pendulum-v1, .* rank them apart"):
-        read([run, tmp_path / "run"])
+        read_logs([run, tmp_path / "run"])
     with pytest.raises(UsageError, match="is of the task Pendulum-v1, not cartpole-swingup"):
-        read(run, task="cartpole-swingup")
+        read_logs(run, task="cartpole-swingup")
     cheetah = Path(__file__).parent.parent / "trained/cheetah-run"
     with pytest.raises(UsageError, match="cheetah-run, with 17 observations and 6 actions; the data have 3 and 1"):
-        gather(cheetah, read(run))
+        read_policies(cheetah, read_logs(run))
 
 
 def steps_of(obs, rng) -> np.ndarray:
@@ -237,7 +240,7 @@ def test_what_is_recorded_is_what_was_done(tmp_path, amount, lengths):
         whole = stop - start == (5 if found.obs[start, 1] % 2 else 3)
         assert found.ended[stop - 1] == whole
         assert (found.discount[stop - 1] == 0) == (whole and stop - start == 3)
-    again = read(write(tmp_path / "folder", found))
+    again = read_logs(write(tmp_path / "folder", found))
     np.testing.assert_array_equal(again.next_obs, found.next_obs)
     assert (again.task, again.action_repeat) == (task, 1)
 
@@ -255,5 +258,5 @@ def test_noise_is_added_and_cut():
 def test_policies_can_be_tried_before_there_is_any_data():
     data = at_random("Pendulum-v1", 1, 20)
     assert len(data) == 20
-    (candidate,) = gather(lambda obs: obs[:, :1], data)
+    (candidate,) = read_policies(lambda obs: obs[:, :1], data)
     np.testing.assert_allclose(candidate.act(data.obs), data.obs[:, :1] / 2, atol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fcritic.cli.dispatch import run
-from fcritic.offline.reading import read
+from fcritic.offline.reading import read_logs
 
 PENDULUM = str(Path(__file__).parents[1] / "trained" / "Pendulum-v1")
 QUICK = ["--steps", "20", "--members", "2", "--probes", "8", "--hidden", "16", "16", "--encoder-hidden", "16"]
@@ -61,7 +61,7 @@ def complaint(capsys, *args):
 
 
 def test_a_log_has_the_steps_and_policies_that_were_asked_for(folder, capsys):
-    data = read(folder / "log")
+    data = read_logs(folder / "log")
     assert len(data) == 240
     assert (data.task, data.action_repeat) == ("Pendulum-v1", 1)
     facts = json.loads((folder / "log/dataset.json").read_text())
@@ -69,7 +69,7 @@ def test_a_log_has_the_steps_and_policies_that_were_asked_for(folder, capsys):
     assert facts["noise"] == 0.4
     found = answer(capsys, "log", "mine.py:half", "--task", "Pendulum-v1", "--episodes", "2", "--out", "two")
     assert (found["transitions"], found["complete_episodes"]) == (400, 2)
-    np.testing.assert_allclose(read("two").act, 0.5)
+    np.testing.assert_allclose(read_logs("two").act, 0.5)
 
 
 def test_every_kind_of_policy_is_ranked_and_the_page_is_written(folder, capsys):

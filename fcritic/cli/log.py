@@ -52,12 +52,12 @@ def log(args: list[str]) -> None:
 
     from fcritic.api.export import require_free
     from fcritic.offline.folder import write
-    from fcritic.offline.gathering import gather
+    from fcritic.offline.gathering import read_policies
     from fcritic.offline.recording import Stage, as_dataset, at_random, noisy
 
     require_free(options.out)
     task, repeat = task_of(options.policies, options.task, options.action_repeat)
-    candidates = gather(options.policies, at_random(task, repeat))
+    candidates = read_policies(options.policies, at_random(task, repeat))
     episodes = None if options.steps is not None else options.episodes or 10
     count = len(candidates)
     shares = [None if options.steps is None else (options.steps + place) // count for place in range(count)]

@@ -75,8 +75,8 @@ def rank(args: list[str]) -> None:
     from fcritic.api.trust import trust_task
     from fcritic.cli.replay import require_writable
     from fcritic.offline.evaluation import Evaluator
-    from fcritic.offline.gathering import gather
-    from fcritic.offline.reading import read
+    from fcritic.offline.gathering import read_policies
+    from fcritic.offline.reading import read_logs
 
     page = destination(options.out, None) if options.out else None
     if page is not None:
@@ -88,11 +88,11 @@ def rank(args: list[str]) -> None:
     begun = time.monotonic()
     if options.use:
         evaluator = Evaluator.load(options.use)
-        candidates = gather(options.policies, evaluator.interface, options.stochastic)
+        candidates = read_policies(options.policies, evaluator.interface, options.stochastic)
         stage = _stage(options, evaluator.interface)
     else:
-        dataset = read(options.data, options.task, _bounds(options))
-        candidates = gather(options.policies, dataset, options.stochastic)
+        dataset = read_logs(options.data, options.task, _bounds(options))
+        candidates = read_policies(options.policies, dataset, options.stochastic)
         stage = _stage(options, dataset.interface())  # before the long part, so that it is known to be possible
         told = Progress(f"fitting {len(candidates)} policies to {len(dataset):,} transitions", options.json)
         evaluator = Evaluator.fit(dataset, candidates, options.config, seed=options.seed, progress=told)

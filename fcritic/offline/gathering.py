@@ -42,7 +42,9 @@ _CHOSEN = re.compile(r"(?P<run>.+?)(@(?P<frame>[0-9]+))?(\.s(?P<seed>[0-9]+))?(#
 Given = str | Path | Candidate | TrainedAgent | Callable[[Any], Any]
 
 
-def gather(given: Given | Iterable[Given], seen: Dataset | Interface, stochastic: bool = False) -> list[Candidate]:
+def read_policies(
+    given: Given | Iterable[Given], seen: Dataset | Interface, stochastic: bool = False
+) -> list[Candidate]:
     """Returns all candidates that these name, each tried on a few observations of the data.
 
     A run, exported or not, gives one for each actor of each kept checkpoint of each seed; `run@frame#actor` gives

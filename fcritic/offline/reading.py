@@ -24,7 +24,7 @@ from fcritic.runs import CONFIG
 Bounds = tuple[float | Sequence[float], float | Sequence[float]]
 
 
-def read(
+def read_logs(
     sources: str | Path | Sequence[str | Path], task: Task | None = None, bounds: Bounds | None = None
 ) -> Dataset:
     """Returns the transitions of one or several sources, one after the other, in files if they are many.
