@@ -295,12 +295,12 @@ def _show(report: dict[str, Any], options: RankOptions) -> None:
             found.add_row(*(Text(one_line(cell, 300)) for cell in cells))
         return found
 
-    if report["untrusted"]:
-        console.print(table("The data cannot judge these", report["untrusted"], False))
-        console.print()
-    if report["ranked"]:
-        console.print(table("Ranking", report["ranked"], True))
-        console.print()
+    tables = [("The data cannot judge these", report["untrusted"], False), ("Ranking", report["ranked"], True)]
+    for title, of_kind, trusted in tables:
+        if of_kind:
+            with console.capture() as drawn:
+                console.print(table(title, of_kind, trusted))
+            print("\n".join(line.rstrip() for line in drawn.get().splitlines()), end="\n\n")
     lines = [report["unit"], report["data_text"]]
     if options.use is None:
         lines.append(f"{report['method_text']} Fitted in {duration(report['seconds']['fit'])}.")
