@@ -26,6 +26,8 @@ _HOMES = {
     "read_policies": "fcritic.offline.gathering",
     "Dataset": "fcritic.offline.dataset",
     "Candidate": "fcritic.offline.candidates",
+    "Evaluator": "fcritic.offline.evaluation",
+    "EvaluatorConfig": "fcritic.agents.evaluator",
     "UsageError": "fcritic.errors",
 }
 

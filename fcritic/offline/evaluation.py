@@ -26,6 +26,7 @@ from fcritic.offline.interface import Interface
 from fcritic.runs import checkpoint
 from fcritic.runs.arrays import flatten, unflatten
 from fcritic.theory.trust import invert
+from fcritic.types import Transition
 
 MOST_ROWS, MOST_NUMBERS = 200_000, 2**26
 """Transitions that a fit learns from at most, and numbers in the policies' actions there."""
@@ -148,7 +149,7 @@ class Evaluator:
         rng = np.random.default_rng(seed)
         few = max(2000, MOST_NUMBERS // (len(policies) * data.act_dim))
         logged = data.thin(min(MOST_ROWS, few), rng)
-        sight = _sight(data, logged, config.discount)
+        sight = _sight(logged, config.discount)
         probes = logged.obs[
             np.sort(rng.choice(len(logged.obs), config.probes, replace=len(logged.obs) < config.probes))
         ]
@@ -159,16 +160,12 @@ class Evaluator:
             logged.discount,
             sight(logged.next_obs),
         )
-        critics = config.critics(len(policies))
         problem = Problem(
             jax.tree.map(jnp.asarray, rows),
             jnp.float32(-sight.reward_mean / (1 - config.discount) / sight.reward_scale),
             jnp.asarray(np.stack([_described(policy, probes, rng) for policy in policies])),
             jnp.asarray(np.stack([policy.act(logged.next_obs, rng) for policy in policies])),
-            jnp.asarray(_pools(len(logged.obs), critics, 1.0 if config.method == "fqe" else config.share, rng)),
-            jnp.arange(critics)[:, None]
-            if config.method == "fqe"
-            else jnp.asarray(_pools(len(policies), critics, config.share, rng)),
+            *_pools(config, len(logged.obs), len(policies), rng),
         )
         learned = _learn(config, problem, seed, progress)
         chosen = np.sort(rng.choice(len(logged.obs), min(WITNESSES, len(logged.obs)), replace=False))
@@ -340,19 +337,14 @@ class Evaluator:
 FORMAT = 1
 
 
-def _sight(data: Dataset, logged: Any, discount: float) -> Sight:
-    """Rewards are scaled so that values differ by about 1, be it by level between episodes or from step to step."""
+def _sight(logged: Transition, discount: float) -> Sight:
+    """Centred rewards are scaled so that a tenth of the values that they could lead to is 1."""
     mean = float(logged.reward.mean(dtype=np.float64))
-    levels = np.array(
-        [(data.reward[start:stop].mean(dtype=np.float64), stop - start) for start, stop in data.episodes]
-    )
-    between = float(np.average((levels[:, 0] - mean) ** 2, weights=levels[:, 1]))
-    within = max(0.0, float(logged.reward.var(dtype=np.float64)) - between)
-    scale = math.sqrt(between / (1 - discount) ** 2 + within / (1 - discount**2))
-    deviation = logged.obs.std(axis=0, dtype=np.float64)
+    scale = float(logged.reward.std(dtype=np.float64)) / (1 - discount) / 10
+    deviation = logged.obs.std(axis=0, dtype=np.float64) + 1e-3
     return Sight(
         logged.obs.mean(axis=0, dtype=np.float64).astype(np.float32),
-        np.where(deviation > 1e-6, deviation, 1.0).astype(np.float32),
+        deviation.astype(np.float32),
         mean,
         scale if scale > 1e-12 else 1.0,
     )
@@ -367,12 +359,14 @@ def _described(policy: Candidate, probes: np.ndarray, rng: np.random.Generator) 
     return np.concatenate([drawn.mean(axis=1), drawn.std(axis=1)], axis=1)
 
 
-def _pools(count: int, members: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """For each member the numbers of what it learns from."""
-    size = max(1, round(share * count))
-    return np.stack([rng.choice(count, size, replace=False, shuffle=False) for _ in range(members)]).astype(
-        np.int32
-    )
+def _pools(config: EvaluatorConfig, rows: int, policies: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """For each critic the numbers of the rows and of the policies that it learns from."""
+    critics = config.critics(policies)
+    if config.method == "fqe":
+        return jnp.tile(jnp.arange(rows), (critics, 1)), jnp.arange(critics)[:, None]
+    share = max(1, round(config.share * policies))
+    known = np.stack([rng.permutation(policies)[:share] for _ in range(critics)])
+    return jnp.asarray(rng.integers(0, rows, (critics, rows)), jnp.int32), jnp.asarray(known, jnp.int32)
 
 
 def _learn(config: EvaluatorConfig, problem: Problem, seed: int, progress: Progress | None) -> Critic:
