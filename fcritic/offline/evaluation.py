@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 import numpy as np
 
 from fcritic.agents.evaluator import (
@@ -25,13 +26,12 @@ from fcritic.offline.dataset import Dataset
 from fcritic.offline.interface import Interface
 from fcritic.runs import checkpoint
 from fcritic.runs.arrays import flatten, unflatten
-from fcritic.theory.trust import invert
 from fcritic.types import Transition
 
 MOST_ROWS, MOST_NUMBERS = 200_000, 2**26
 """Transitions that a fit learns from at most, and numbers in the policies' actions there."""
 
-STARTS, WITNESSES = 256, 2048
+STARTS, WITNESSES = 256, 1024
 """First states of episodes whose values are averaged, and logged transitions that judge coverage."""
 
 DRAWS = 16
@@ -40,9 +40,12 @@ DRAWS = 16
 CHUNKS = 50
 """Parts of a fit, between which it tells how far it is."""
 
-COVERED, OUTSIDE = 4.0, 0.01
-"""Of a policy that is trusted: its most coverage, as a multiple of the data's own, and largest share of states that
-are outside of it."""
+COVERED = 4.0
+"""The most coverage of a policy that is trusted, as a multiple of the data's own."""
+
+RANGE, OUTSIDE = 1e-6, 1e-2
+"""Directions with less than this share of the largest second moment are outside of the data, and so are features
+with more than this share of their squares there."""
 
 AGREED = 0.25
 """The widest half of an interval of a policy that is trusted, as a share of the range of values."""
@@ -199,8 +202,10 @@ class Evaluator:
 
     def trust(self, policy: Candidate) -> Trust:
         """Returns whether the data can judge a policy, and why."""
+        return self._trust(policy, self.value(policy))
+
+    def _trust(self, policy: Candidate, estimate: Estimate) -> Trust:
         coverage = self._coverage(policy)
-        estimate = self.value(policy)
         spread = (estimate.high - estimate.low) / 2 / self.span
         if not math.isfinite(coverage):
             return Trust(False, coverage, spread, "it goes where nothing was logged")
@@ -213,7 +218,11 @@ class Evaluator:
 
     def rank(self, policies: Sequence[Candidate]) -> Ranking:
         """Returns all policies by their value, each with its interval, its chance to be the best, and trust."""
-        found = [(policy.name, self.value(policy), self.trust(policy)) for policy in policies]
+        estimates = [self.value(policy) for policy in policies]
+        found = [
+            (policy.name, estimate, self._trust(policy, estimate))
+            for policy, estimate in zip(policies, estimates, strict=True)
+        ]
         trusted = [place for place, (*_, trust) in enumerate(found) if trust.mark]
         chances = np.zeros(len(found))
         if trusted:
@@ -234,25 +243,15 @@ class Evaluator:
     def _coverage(self, policy: Candidate) -> float:
         """The mean over critics of E ||phi(s', pi(s'))||^2, in the inverse norm of the logged features."""
         rng, rows = np.random.default_rng(0), self.witnesses
-        next_act = policy.act(rows.next_obs, rng)
-        seen = self.sight(rows.next_obs)
-        found = []
-        codes = (
-            None if self.config.method != "functional" else jnp.asarray(_described(policy, self.probes, rng))[None]
-        )
-        members = (
-            [self._own(policy)] if self.config.method == "fqe" else range(len(jax.tree.leaves(self.critics)[0]))
-        )
-        for number in members:
-            critic = jax.tree.map(lambda leaf, number=number: leaf[number], self.critics)
-            code = jnp.zeros((1, 0)) if codes is None else critic.codes(codes)
-            logged = features(critic.head, code, jnp.asarray(rows.obs)[None], jnp.asarray(rows.act)[None])[0]
-            own = features(critic.head, code, jnp.asarray(seen)[None], jnp.asarray(next_act)[None])[0]
-            logged, own = np.asarray(logged, np.float64), np.asarray(own, np.float64)
-            inverse = invert(logged.T @ logged / len(logged), 1e-7)
-            lengths = np.asarray(inverse.squared(own))
-            outside = ~np.isfinite(lengths)
-            found.append(math.inf if outside.mean() > OUTSIDE else lengths[~outside].mean() / float(inverse.rank))
+        critics, codes = self.critics, _described(policy, self.probes, rng)
+        if self.config.method == "fqe":
+            critics = jax.tree.map(lambda leaf: leaf[self._own(policy)][None], critics)
+        next_obs, next_act = self.sight(rows.next_obs), policy.act(rows.next_obs, rng)
+        logged = _features(critics, codes, rows.obs, rows.act)
+        own = _features(critics, codes, next_obs, next_act)
+        found = [
+            _relative(*each) for each in zip(*(np.asarray(part, np.float64) for part in (logged, own)), strict=True)
+        ]
         return float(np.mean(found))
 
     # Files
@@ -348,6 +347,27 @@ def _sight(logged: Transition, discount: float) -> Sight:
         mean,
         scale if scale > 1e-12 else 1.0,
     )
+
+
+@jax.jit
+def _features(
+    critics: Critic,
+    described: Float[Array, "probes _"],
+    obs: Float[Array, "rows obs"],
+    act: Float[Array, "rows act"],
+) -> Float[Array, "critics rows features"]:
+    """Features of one policy at states and actions, by each critic."""
+    return jax.vmap(lambda one: features(one.head, one.codes(described[None]), obs[None], act[None])[0])(critics)
+
+
+def _relative(logged: np.ndarray, own: np.ndarray) -> float:
+    """C(pi, mu) of features over that of the logged ones themselves; infinite where they leave their range."""
+    values, vectors = np.linalg.eigh(logged.T @ logged / len(logged))
+    kept = values > RANGE * values[-1]
+    squares = (own @ vectors) ** 2
+    if squares[:, ~kept].sum() > OUTSIDE * squares.sum():
+        return math.inf
+    return float((squares[:, kept].mean(axis=0) / values[kept]).sum() / kept.sum())
 
 
 def _described(policy: Candidate, probes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
