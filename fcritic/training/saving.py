@@ -218,10 +218,15 @@ def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
     return facts | {"env_steps": Progress.of(facts).iteration * config.frames_per_iteration}
 
 
-@functools.lru_cache(maxsize=8)
 def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
-    """A training's state without its numbers; kept, as to trace it takes longer than to read a checkpoint."""
-    return shapes_of(learning_of(config, spec or task_spec(config.task)), config.seeds)
+    """A training's state without its numbers."""
+    return _traced_shapes(config, spec or task_spec(config.task))
+
+
+@functools.lru_cache(maxsize=8)
+def _traced_shapes(config: TrainConfig, spec: EnvSpec) -> TrainState:
+    """Kept for the next checkpoint of the same run, as tracing takes longer than reading one."""
+    return shapes_of(learning_of(config, spec), config.seeds)
 
 
 def shapes_of(learning: Learning, seeds: int) -> TrainState:
