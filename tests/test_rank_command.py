@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+import shutil
 
 from logged_data import episodes, save, without
 import numpy as np
@@ -175,3 +176,14 @@ def test_a_mistake_is_one_line(folder, capsys, line, message):
         (folder / "mine.onnx").write_bytes(b"no model")
     assert message in complaint(capsys, *line.split())
     assert not (folder / "new").exists()
+
+
+def test_a_log_that_names_code_cannot_have_it_run(folder, capsys):
+    """A log is data: the task that it names is only built where its user has trusted that code."""
+    facts = json.loads((folder / "log/dataset.json").read_text())
+    shutil.copytree(folder / "log", folder / "strange")
+    (folder / "evil.py").write_text("raise SystemExit('executed')")
+    (folder / "strange/dataset.json").write_text(json.dumps(facts | {"task": "evil.py:make"}))
+    line = ["rank", "--data", "strange", "--policies", "mine.py:half"]
+    assert "if you know and trust that code" in complaint(capsys, *line, "--check", "1")
+    assert answer(capsys, *line, *QUICK)["policies"] == 1
