@@ -97,7 +97,7 @@ def rank(args: list[str]) -> None:
         told = Progress(f"fitting {len(candidates)} policies to {len(dataset):,} transitions", options.json)
         evaluator = Evaluator.fit(dataset, candidates, options.config, seed=options.seed, progress=told)
     fitted = time.monotonic()
-    ranking = evaluator.rank(candidates)
+    ranking = evaluator.rank(candidates, Progress(f"judging {len(candidates)} policies", options.json))
     ranked = time.monotonic()
     if options.save:
         evaluator.save(options.save)

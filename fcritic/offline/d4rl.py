@@ -1,6 +1,9 @@
 """Files in the layout of D4RL, HDF5 or NPZ: one array for each field, all episodes one after the other.
 
 `observations`, `actions`, `rewards`, `terminals`, and where there are any `timeouts` and `next_observations`.
+
+Without `next_observations` the last transition before a timeout leads nobody knows where. It is left out, and so the
+return of such an episode lacks its last reward.
 """
 
 from collections.abc import Callable, Iterator

@@ -101,7 +101,10 @@ class Dataset:
         return np.array(self.obs[found if len(found) else [start for start, _ in self.episodes]])
 
     def returns(self, gamma: float) -> Returns:
-        """Returns the discounted return of each complete episode, with its number."""
+        """Returns the discounted return of each complete episode, with its number.
+
+        What would have followed a time limit is not in it, which `discount` at the last transition tells.
+        """
         whole = [
             (number, start, stop)
             for number, (start, stop) in enumerate(self.episodes)

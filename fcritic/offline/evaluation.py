@@ -216,13 +216,14 @@ class Evaluator:
             return Trust(False, coverage, spread, why)
         return Trust(True, coverage, spread, "the data cover what it does")
 
-    def rank(self, policies: Sequence[Candidate]) -> Ranking:
+    def rank(self, policies: Sequence[Candidate], progress: Progress | None = None) -> Ranking:
         """Returns all policies by their value, each with its interval, its chance to be the best, and trust."""
-        estimates = [self.value(policy) for policy in policies]
-        found = [
-            (policy.name, estimate, self._trust(policy, estimate))
-            for policy, estimate in zip(policies, estimates, strict=True)
-        ]
+        found = []
+        for number, policy in enumerate(policies, start=1):
+            estimate = self.value(policy)
+            found.append((policy.name, estimate, self._trust(policy, estimate)))
+            if progress is not None:
+                progress(number / len(policies))
         trusted = [place for place, (*_, trust) in enumerate(found) if trust.mark]
         chances = np.zeros(len(found))
         if trusted:
