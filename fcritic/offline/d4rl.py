@@ -2,8 +2,8 @@
 
 `observations`, `actions`, `rewards`, `terminals`, and where there are any `timeouts` and `next_observations`.
 
-Without `next_observations` the last transition before a timeout leads nobody knows where. It is left out, and so the
-return of such an episode lacks its last reward.
+Without `next_observations` the last transition before a timeout leads nobody knows where. It is left out, and so
+the return of such an episode lacks its last reward.
 """
 
 from collections.abc import Callable, Iterator
