@@ -90,6 +90,14 @@ def test_every_kind_of_policy_is_ranked_and_the_page_is_written(folder, capsys):
     assert all(row["name"] in page for row in rows)
 
 
+def test_fqe_claims_no_certainty(capsys):
+    policies = ["mine.py:half", "mine.py:brake"]
+    found = answer(capsys, "rank", "--data", "log", "--policies", *policies, *QUICK, "--method", "fqe")
+    rows = [*found["ranked"], *found["untrusted"]]
+    assert {row["name"] for row in rows} == set(policies)
+    assert all(row["low"] is row["high"] is row["chance_best"] is None for row in rows)
+
+
 def test_a_table_says_first_what_cannot_be_judged(capsys):
     assert run(["rank", "--data", "log", "--policies", PENDULUM, "mine.py:half", *QUICK]) == 0
     out, err = capsys.readouterr()

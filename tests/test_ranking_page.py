@@ -67,6 +67,13 @@ def test_what_was_measured_is_drawn_and_contradiction_is_said():
     assert "Measured it is 12.0, which lies outside" in page(report([far]))
 
 
+def test_a_single_critic_has_no_interval_and_no_chance():
+    text = page(report([row("a", 30, 2, low=None, high=None, chance_best=None), row("b", 10, 2)]))
+    assert "<p>Its value is 30.0; a single critic has no interval.</p>" in text
+    assert text.count("<td class=n>none</td>") == 1
+    assert places(text)[0] > places(text)[1]
+
+
 def test_names_of_strangers_are_text():
     nasty = "<script>document.title='run'</script>\"'&"
     text = page(report([row(nasty, 1, 1)], [row(nasty, 2, 1, trusted=False, reason=nasty)]))

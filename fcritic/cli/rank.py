@@ -149,6 +149,7 @@ def report_of(evaluator: Any, ranking: Any, candidates: "list[Candidate]") -> di
     rows = []
     for row in ranking.rows:
         candidate = by_name[row.name]
+        several = len(row.estimate.heads) > 1  # one critic alone knows nothing of its error
         rows.append(
             {
                 "rank": None,
@@ -156,9 +157,9 @@ def report_of(evaluator: Any, ranking: Any, candidates: "list[Candidate]") -> di
                 "kind": candidate.kind,
                 "stochastic": candidate.stochastic,
                 "value": float(row.estimate.mean),
-                "low": float(row.estimate.low),
-                "high": float(row.estimate.high),
-                "chance_best": float(row.chance_best) if row.trust.mark else None,
+                "low": float(row.estimate.low) if several else None,
+                "high": float(row.estimate.high) if several else None,
+                "chance_best": float(row.chance_best) if several and row.trust.mark else None,
                 "trusted": bool(row.trust.mark),
                 "coverage": float(row.trust.coverage),
                 "spread": float(row.trust.spread),
@@ -249,11 +250,13 @@ def _check(report: dict[str, Any], candidates: "list[Candidate]", stage: "Stage"
         row["measured"] = {"value": mean, "error": math.sqrt(variance / len(values)), "episodes": len(values)}
         told((place + 1) / len(rows))
     stage.close()
-    within = sum(row["low"] <= row["measured"]["value"] <= row["high"] for row in rows)
+    inside = ""
+    if all(row["low"] is not None for row in rows):
+        within = sum(row["low"] <= row["measured"]["value"] <= row["high"] for row in rows)
+        inside = f" {within} of the measured values lie in their interval."
     report["check_text"] = (
-        f"Check: {len(rows)} policies were run for {options.check_episodes} episodes each; {within} of the "
-        "measured values lie in their interval. What lies beyond a time limit is taken to go on as the second half "
-        "of the episode did."
+        f"Check: {options.check_episodes} episodes of each of the first {len(rows)}.{inside} What lies beyond a time "
+        "limit is taken to go on as the second half of the episode did."
     )
 
 
@@ -265,7 +268,7 @@ def _show(report: dict[str, Any], options: RankOptions) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fcritic.view.ranking import number, share
+    from fcritic.view.ranking import interval, number, share
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     rows = [*report["untrusted"], *report["ranked"]]
@@ -286,7 +289,7 @@ def _show(report: dict[str, Any], options: RankOptions) -> None:
         found.add_column("trusted" if trusted else "why", overflow="fold")
         for row in rows:
             cells = [str(row["rank"] or ""), row["name"], number(row["value"])]
-            cells += [f"{number(row['low'])} to {number(row['high'])}"]
+            cells += [interval(row)]
             cells += [share(row["chance_best"])] if trusted else []
             if measured:
                 of_row = row["measured"]

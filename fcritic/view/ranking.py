@@ -73,12 +73,11 @@ def _head(report: dict[str, Any]) -> list[str]:
     best = report["ranked"][0]
     parts = [
         f"<h1>Best: {escape(best['name'])}</h1>",
-        f"<p>Its value is {number(best['value'])}, with 90 % between {number(best['low'])} and "
-        f"{number(best['high'])}. The chance that it is the best of these is {share(best['chance_best'])}"
-        f"{_rivals(report['ranked'])}.</p>",
+        f"<p>Its value is {number(best['value'])}{_certainty(report['ranked'])}.</p>",
         _units(report),
     ]
-    if best["measured"] and not best["low"] <= best["measured"]["value"] <= best["high"]:
+    low, high = _ends(best)
+    if best["measured"] and best["low"] is not None and not low <= best["measured"]["value"] <= high:
         parts.append(
             f'<p class="warn">Measured it is {number(best["measured"]["value"])}, which lies outside of its '
             "interval: do not rely on this ranking.</p>"
@@ -90,8 +89,26 @@ def _head(report: dict[str, Any]) -> list[str]:
     return parts
 
 
+def _certainty(ranked: list[dict[str, Any]]) -> str:
+    best = ranked[0]
+    if best["low"] is None:
+        return "; a single critic has no interval"
+    between = f", with 90 % between {number(best['low'])} and {number(best['high'])}"
+    return f"{between}. The chance that it is the best of these is {share(best['chance_best'])}{_rivals(ranked)}"
+
+
+def _ends(row: dict[str, Any]) -> tuple[float, float]:
+    """Of its interval; of a single critic there is none."""
+    return (row["value"], row["value"]) if row["low"] is None else (row["low"], row["high"])
+
+
+def interval(row: dict[str, Any]) -> str:
+    """An interval in words."""
+    return "none" if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}"
+
+
 def _rivals(ranked: list[dict[str, Any]]) -> str:
-    close = [row["name"] for row in ranked[1:] if row["chance_best"] >= 0.1]
+    close = [row["name"] for row in ranked[1:] if (row["chance_best"] or 0) >= 0.1]
     if not close:
         return ""
     named = ", ".join(escape(name) for name in close[:3])
@@ -107,7 +124,7 @@ def _figure(report: dict[str, Any]) -> str:
     named = len(rows) <= ROWS_WITH_NAMES
     step = 22 if named else max(3, 1600 // len(rows))
     left, right = (NAMES if named else MARGIN), WIDTH - MARGIN
-    ends = [value for row in rows for value in (row["low"], row["high"], row["value"])]
+    ends = [value for row in rows for value in (*_ends(row), row["value"])]
     ends += [value for row in rows if row["measured"] for value in _spread(row["measured"])]
     ends = [value for value in ends if math.isfinite(value)] or [0.0]
     ticks = _ticks(min(ends), max(ends))
@@ -137,7 +154,7 @@ def _figure(report: dict[str, Any]) -> str:
 
 def _bar(row: dict[str, Any], place: Any, y: float, step: float, named: bool) -> str:
     kind = "sure" if row["trusted"] else "unsure"
-    low, mid, high = (place(row[name]) for name in ("low", "value", "high"))
+    low, high, mid = (place(value) for value in (*_ends(row), row["value"]))
     parts = [
         f"<title>{escape(_sentence(row))}</title>",
         f'<rect x="0" y="{y - step / 2:.1f}" width="{WIDTH}" height="{step}" fill="transparent"/>',
@@ -164,7 +181,7 @@ def _bar(row: dict[str, Any], place: Any, y: float, step: float, named: bool) ->
 
 
 def _sentence(row: dict[str, Any]) -> str:
-    text = f"{row['name']}: {number(row['value'])} ({number(row['low'])} to {number(row['high'])})"
+    text = f"{row['name']}: {number(row['value'])} (90 %: {interval(row)})"
     if row["measured"]:
         text += f", measured {number(row['measured']['value'])} ± {number(row['measured']['error'])}"
     return text if row["trusted"] else f"{text}; {row['reason']}"
@@ -196,7 +213,7 @@ def _table(rows: list[dict[str, Any]], report: dict[str, Any]) -> str:
             (str(row["rank"] or ""), "n"),
             (escape(row["name"]) + (" (draws its actions)" if row["stochastic"] else ""), "name"),
             (number(row["value"]), "n"),
-            (f"{number(row['low'])} to {number(row['high'])}", "n"),
+            (interval(row), "n"),
             (share(row["chance_best"]) if row["trusted"] else "", "n"),
         ]
         if measured:
