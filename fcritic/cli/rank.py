@@ -255,8 +255,8 @@ def _check(report: dict[str, Any], candidates: "list[Candidate]", stage: "Stage"
         within = sum(row["low"] <= row["measured"]["value"] <= row["high"] for row in rows)
         inside = f" {within} of the measured values lie in their interval."
     report["check_text"] = (
-        f"Check: {options.check_episodes} episodes of each of the first {len(rows)}.{inside} What lies beyond a time "
-        "limit is taken to go on as the second half of the episode did."
+        f"Check: {options.check_episodes} episodes of each of the first {len(rows)}.{inside} What lies beyond a "
+        "time limit is taken to go on as the second half of the episode did."
     )
 
 
