@@ -22,6 +22,12 @@ _HOMES = {
     "train_agent": "fcritic.api.train",
     "load": "fcritic.api.load",
     "TrainedAgent": "fcritic.api.load",
+    "read_logs": "fcritic.offline.reading",
+    "read_policies": "fcritic.offline.gathering",
+    "Dataset": "fcritic.offline.dataset",
+    "Candidate": "fcritic.offline.candidates",
+    "Evaluator": "fcritic.offline.evaluation",
+    "EvaluatorConfig": "fcritic.agents.evaluator",
     "UsageError": "fcritic.errors",
 }
 

@@ -1,8 +1,12 @@
-"""The code of docs/python.md runs from top to bottom, and the findings of docs/environments.md exist."""
+"""The code of docs/python.md and docs/rank.md runs, and the findings of docs/environments.md exist."""
 
 from pathlib import Path
 import re
+import shlex
 
+import numpy as np
+
+from fcritic.cli.dispatch import run
 from fcritic.envs import check
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +30,30 @@ def test_the_page_about_python_runs(tmp_path, monkeypatch):
     assert names["action"].shape == (1,) and (tmp_path / "runs" / "pendulum" / "config.json").exists()
     assert names["found"].per_critic.shape == (2,)
     assert names["slope"].params.keys() == {"w1", "w2"}
+
+
+def test_the_page_about_ranking_runs(tmp_path, monkeypatch):
+    """Its controllers, its two commands and its code in Python, with few updates."""
+    page = (ROOT / "docs" / "rank.md").read_text(encoding="utf-8")
+    controllers, code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trained").symlink_to(ROOT / "trained")
+    (tmp_path / "controllers.py").write_text(controllers)
+    log, rank = (shlex.split(line) for line in re.findall(r"^    fcritic (.*)$", page, re.MULTILINE)[:2])
+    log[log.index("--episodes") + 1] = "1"
+    assert run(log) == 0
+    kinds = rank.pop(rank.index("controllers.py:{soft,firm,stiff,brake}"))  # which a shell takes apart
+    rank[rank.index("--policies") + 1 : rank.index("--policies") + 1] = [
+        f"controllers.py:{name}" for name in re.findall(r"\w+", kinds.partition(":")[2])
+    ]
+    rank[rank.index("--steps") + 1] = "10"
+    assert run([*rank, "--members", "2", "--hidden", "8"]) == 0
+    assert "controllers.py:stiff" in (tmp_path / "ranking.html").read_text()
+    assert code.count("steps=6000") == 1
+    names: dict = {}
+    exec(f"{controllers}\n{code.replace('steps=6000', 'steps=10, members=2, hidden=(8,)')}", names)
+    assert [policy.name for policy in names["policies"]][-2:] == ["controllers.py:firm", "brake"]
+    assert np.isfinite(names["evaluator"].value(names["new"]).mean)
 
 
 def test_the_table_of_findings_is_complete():

@@ -48,6 +48,11 @@ REASONS = {
     "cli.export": {"out.rglob('*')": "what it has just made"},
     "cli.watch": {"webbrowser.open(server.address)": "an address"},
     "envs.workers": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
+    "offline.d4rl": {"archive.open(": "a part of an archive that `fcritic.disk` has opened"},
+    "offline.storage": {
+        "tempfile.TemporaryFile(": "a nameless file of its own",
+        "np.memmap(file,": "of that file, or of one that `fcritic.disk` has opened",
+    },
     "results.plots": {
         "figure.savefig(picture,": "a picture in memory",
         "figure.savefig(drawn,": "a picture in memory",

@@ -1,7 +1,7 @@
 """The functional policy evaluator: one critic Q(policy, s, a) learns from logged data to value many policies.
 
-It is fitted Q evaluation with the policy as an input. Each update draws policies and, for each of them, a few logged
-transitions (the product set of Algorithm 5, sampled), and moves Q(pi, s, a) toward equation (13),
+It is fitted Q evaluation with the policy as an input. Each update draws policies and, for each of them, a few
+logged transitions (the product set of Algorithm 5, sampled), and moves Q(pi, s, a) toward equation (13),
 y = r + gamma Q_tar(pi, s', pi(s')). A policy enters by what it does: its actions at probe states, taken from the
 data, make its code; its actions at the logged next states make its targets. A policy that comes later is valued by
 one pass through the critic, without training.
@@ -55,7 +55,7 @@ class Problem(NamedTuple):
     """Their actions at the logged next states; one draw each where they are stochastic."""
     row_pool: Int[Array, "critics pool"]
     """The rows from which each member of the ensemble learns."""
-    policy_pool: Int[Array, "critics pool"]
+    policy_pool: Int[Array, "critics known"]
     """The policies from which it learns."""
 
 
@@ -183,7 +183,7 @@ class EvaluatorConfig:
         fitted: Fitted,
         problem: Problem,
         row_pool: Int[Array, " pool"],
-        policy_pool: Int[Array, " pool"],
+        policy_pool: Int[Array, " known"],
         key: PRNGKeyArray,
     ) -> tuple[Fitted, Metrics]:
         """Returns one critic after one update, and its metrics."""
@@ -213,7 +213,7 @@ class EvaluatorConfig:
     ) -> tuple[Fitted, Metrics]:
         """Returns all critics after `count` updates, of which the first has the number `first`; mean metrics."""
 
-        def step(fitted: Fitted, number: Int[Array, ""]) -> tuple[Fitted, Metrics]:
+        def step(fitted: Fitted, number: Int[Array, ""]) -> tuple[Fitted, dict[str, Float[Array, " critics"]]]:
             keys = jax.random.split(jax.random.fold_in(key, number), len(problem.row_pool))
             one = vmap(self.update, in_axes=(0, None, 0, 0, 0))
             return one(fitted, problem, problem.row_pool, problem.policy_pool, keys)

@@ -13,6 +13,8 @@ COMMANDS = {
     "resume": "continue a run, by default to its end",
     "evaluate": "run every actor of a run on fresh environments",
     "export": "a trained agent to give away: without its replay, with a card",
+    "log": "record what policies do on their task, as data for rank",
+    "rank": "which policy is best, judged from logged data alone",
     "check": "what is wrong with an environment, before hours are spent on it",
     "describe": "what a recipe is on a task: sizes, parameters, cost",
     "plot": "draw the learning curves of runs, or what their agents did",

@@ -52,11 +52,11 @@ def option_names(options: object, prefix: str = "") -> set[str]:
     hints = get_type_hints(options if isinstance(options, type) else type(options), include_extras=True)
     for field in dataclasses.fields(options):
         value = getattr(options, field.name, field.default)
+        given = [getattr(extra, "name", None) for extra in get_args(hints[field.name])[1:]]
         if dataclasses.is_dataclass(value):
-            inlined = any(getattr(extra, "name", None) == "" for extra in get_args(hints[field.name])[1:])
-            names |= option_names(value, prefix if inlined else f"{prefix}{field.name}.")
+            names |= option_names(value, prefix if "" in given else f"{prefix}{field.name}.")
             continue
-        name = field.name.replace("_", "-")
+        name = next(filter(None, given), field.name).replace("_", "-")
         names.add(f"--{prefix}{name}".replace("_", "-"))
         if isinstance(value, bool):
             names.add(f"--{prefix}no-{name}".replace("_", "-"))

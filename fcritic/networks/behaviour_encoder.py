@@ -6,8 +6,6 @@ Any policy has such a code: a network, a controller, a file from another framewo
 from collections.abc import Sequence
 
 import equinox as eqx
-from jax import vmap
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.networks.mlp import MLP
@@ -27,6 +25,8 @@ class BehaviourEncoder(eqx.Module):
             2 * probes * act_dim, hidden, code, key=key, layer_norm=True, norm_output=True, last_scale=None
         )
 
-    def __call__(self, behaviour: Float[Array, "*policies probes act_and_deviation"]) -> Float[Array, "*policies code"]:
+    def __call__(
+        self, behaviour: Float[Array, "*policies probes act_and_deviation"]
+    ) -> Float[Array, "*policies code"]:
         """Returns the codes of policies from their actions and deviations at the probes."""
         return self.network(behaviour.reshape(*behaviour.shape[:-2], -1))

@@ -58,7 +58,7 @@ class Linear(eqx.Module):
         self.weight = uniform(key, (in_width, out_width), scale)
         self.bias = zeros(out_width)
 
-    def __call__(self, *parts: Float[Array, "*axes _"]) -> Float[Array, "*axes out"]:
+    def __call__(self, *parts: Float[Array, "*#axes _"]) -> Float[Array, "*axes out"]:
         """Returns the image of the concatenated parts, without concatenating them, in the type of the weights."""
         total, start = jnp.expand_dims(self.bias, range(parts[0].ndim - 1)), 0
         for part in parts:
@@ -105,11 +105,11 @@ class MLP(eqx.Module):
             fresh_norm(width) if norm else None for width, norm in zip(widths[1:], normed, strict=True)
         )
 
-    def __call__(self, *parts: Float[Array, "*axes _"]) -> Float[Array, "*axes out"]:
+    def __call__(self, *parts: Float[Array, "*#axes _"]) -> Float[Array, "*axes out"]:
         """Returns the output of the last layer."""
         return self.activations(*parts)[-1]
 
-    def activations(self, *parts: Float[Array, "*axes _"]) -> tuple[Float[Array, "*axes _"], ...]:
+    def activations(self, *parts: Float[Array, "*#axes _"]) -> tuple[Float[Array, "*axes _"], ...]:
         """Returns every hidden layer after its ReLU, then the output."""
         values: list[Array] = []
         for layer, norm in zip(self.layers, self.norms, strict=True):

@@ -44,10 +44,11 @@ def pack(transition: Transition) -> Float[np.ndarray, "*axes width"]:
     return np.concatenate(parts, axis=-1, dtype=np.float32)
 
 
-def unpack(rows: Float[Array, "*axes width"], spec: EnvSpec) -> Transition:
-    """The reverse of `pack`."""
+def unpack(rows: Float[Array | np.ndarray, "*axes width"], spec: EnvSpec) -> Transition:
+    """The reverse of `pack`; on the host where the strips are."""
+    split = np.split if isinstance(rows, np.ndarray) else jnp.split
     ends = np.cumsum([spec.obs_dim, spec.act_dim, 1, 1]).tolist()
-    obs, act, reward, discount, next_obs = jnp.split(rows, ends, axis=-1)
+    obs, act, reward, discount, next_obs = split(rows, ends, axis=-1)
     return Transition(obs, act, reward[..., 0], discount[..., 0], next_obs)
 
 

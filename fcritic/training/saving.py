@@ -220,7 +220,13 @@ def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
     """A training's state without its numbers."""
-    return shapes_of(learning_of(config, spec or task_spec(config.task)), config.seeds)
+    return _traced_shapes(config, spec or task_spec(config.task))
+
+
+@functools.lru_cache(maxsize=8)
+def _traced_shapes(config: TrainConfig, spec: EnvSpec) -> TrainState:
+    """Kept for the next checkpoint of the same run, as tracing takes longer than reading one."""
+    return shapes_of(learning_of(config, spec), config.seeds)
 
 
 def shapes_of(learning: Learning, seeds: int) -> TrainState:

@@ -2,10 +2,10 @@
 
     python studies/evaluation/fitting.py GATHERED FOLDER [--tasks TASK ...] [--fits NAME ...] [--steps N]
 
-Five splits take the place of seeds: each chooses other trainings whose logs and snapshots are known, and draws other
-rows, probes and first weights. The snapshots of the other trainings are unseen; policies of a third algorithm, linear
-controllers, constant actions and noisy snapshots are foreign. All splits are fitted side by side. A fit whose file is
-there already is not made again.
+Five splits take the place of seeds: each chooses other trainings whose logs and snapshots are known, and draws
+other rows, probes and first weights. The snapshots of the other trainings are unseen; policies of a third
+algorithm, linear controllers, constant actions and noisy snapshots are foreign. All splits are fitted side by side.
+A fit whose file is there already is not made again.
 """
 
 import argparse
@@ -207,8 +207,8 @@ def nearest_returns(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the mean return of the logged episodes that each policy is nearest to, and how near it is.
 
-    The distance is the mean squared difference between the policy's actions and the logged ones. Returns are those of
-    episodes with a time limit, divided by the share of a constant reward that lies before it.
+    The distance is the mean squared difference between the policy's actions and the logged ones. Returns are those
+    of episodes with a time limit, divided by the share of a constant reward that lies before it.
     """
     first = np.flatnonzero(begins)
     owner = np.cumsum(begins) - 1
@@ -226,10 +226,10 @@ def nearest_returns(
 def signals(critics: Critic, split: Split, config: EvaluatorConfig, trained: np.ndarray) -> dict[str, np.ndarray]:
     """Returns what may tell how far a value can be trusted (critics, policies).
 
-    `coverage R`: C(pi, mu) with features of the last hidden layer at the logged next states and the policy's actions,
-    in the inverse of their second moment over the logged pairs and all known policies, with ridge R; `own R`: the same
-    with the policy's own features in the moment, as Definition 1 has it. `residual`: the mean error of the Bellman
-    equation over 1 - gamma. `error`: its mean size.
+    `coverage R`: C(pi, mu) with features of the last hidden layer at the logged next states and the policy's
+    actions, in the inverse of their second moment over the logged pairs and all known policies, with ridge R;
+    `own R`: the same with the policy's own features in the moment, as Definition 1 has it. `residual`: the mean
+    error of the Bellman equation over 1 - gamma. `error`: its mean size.
     """
     chosen = np.random.default_rng(0).permutation(len(split.rows.obs))[:2000]
     rows = jax.tree.map(lambda leaf: jnp.asarray(leaf[chosen]), split.rows)

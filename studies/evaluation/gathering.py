@@ -2,11 +2,12 @@
 
     python studies/evaluation/gathering.py FOLDER [TASK ...]
 
-Eight trainings of a task (`sac` and `td3`, four seeds each) and one of `fac-small` leave a snapshot of every actor at
-sixteen times. Further policies are nobody's: linear controllers with random gains, constant actions, and snapshots
-with noise on their actions. Each policy is run for its true value: the discounted rewards of an episode without a
-time limit, cut where less than a hundredth of a value is left. Logs are the replays of the trainings, episodes of one
-middling policy, and episodes of a mixture of policies. A file that is there already is not made again.
+Eight trainings of a task (`sac` and `td3`, four seeds each) leave a snapshot of their actor at sixteen times,
+and half a training of `fac-small` one of each of its four actors at four times. Further policies are nobody's:
+linear controllers with random gains, constant actions, and snapshots with noise on their actions. Each policy
+is run for its true value: the discounted rewards of an episode without a time limit, cut where less than a
+hundredth of a value is left. Logs are the replays of the trainings, episodes of one middling policy, and
+episodes of a mixture of policies. A file that is there already is not made again.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -112,8 +113,6 @@ def train(task: str, recipe: str, folder: Path) -> Path:
 
 def snapshots(run: Path) -> tuple[Networks, list[str]]:
     """Returns every actor of every seed and checkpoint, and their names: RECIPE SEED @ FRAME # ACTOR."""
-    import jax
-
     from fcritic.api.trust import config_of
     from fcritic.envs import task_spec
     from fcritic.runs.checkpoint import newest_first
@@ -125,19 +124,23 @@ def snapshots(run: Path) -> tuple[Networks, list[str]]:
     spec, parts, names = task_spec(config.task), [], []
     for place in reversed(newest_first(directory.checkpoints)):
         policies, normalizer, _ = load_policies(config, place, spec=spec)
-        layers = jax.tree.map(np.asarray, policies.network.layers)
-        seeds, actors = layers[0].bias.shape[:2]
-        flat = lambda leaf: leaf.reshape(seeds * actors, *leaf.shape[2:])
-        repeated = lambda leaf: np.repeat(np.asarray(leaf), actors, axis=0)
-        cut = lambda leaf: flat(leaf)[..., : spec.act_dim]  # of a Gaussian policy the mean
-        weights = (*(flat(layer.weight) for layer in layers[:-1]), cut(layers[-1].weight))
-        biases = (*(flat(layer.bias) for layer in layers[:-1]), cut(layers[-1].bias))
-        deviation = np.sqrt(repeated(normalizer.variance) + 1e-6)
-        noise = np.zeros(seeds * actors, np.float32)
-        parts.append(Networks(weights, biases, repeated(normalizer.mean), deviation, noise))
-        frame = int(place.name.removeprefix("step-"))
+        parts.append(_networks(policies.network.layers, normalizer, spec.act_dim))
+        frame, actors = int(place.name.removeprefix("step-")), len(parts[-1].noise) // config.seeds
         names += [f"{config.recipe}{s}@{frame}#{a}" for s in config.seed_numbers for a in range(actors)]
     return joined(parts), names
+
+
+def _networks(layers: Any, normalizer: Any, act_dim: int) -> Networks:
+    """All actors of a checkpoint, in one stack."""
+    seeds, actors = layers[0].bias.shape[:2]
+    flat = lambda leaf: np.asarray(leaf).reshape(seeds * actors, *leaf.shape[2:])
+    repeated = lambda leaf: np.repeat(np.asarray(leaf), actors, axis=0)
+    *weights, last = (flat(layer.weight) for layer in layers)
+    *biases, last_bias = (flat(layer.bias) for layer in layers)
+    mode = slice(act_dim)  # a Gaussian policy has its deviations behind its means
+    deviation = np.sqrt(repeated(normalizer.variance) + 1e-6)
+    layers = ((*weights, last[..., mode]), (*biases, last_bias[..., mode]))
+    return Networks(*layers, repeated(normalizer.mean), deviation, np.zeros(seeds * actors, np.float32))
 
 
 def replays(run: Path) -> np.ndarray:
@@ -263,7 +266,7 @@ def measure(task: str, policies: Networks) -> np.ndarray:
 
 
 def collect(task: str, policies: Networks, seed: int) -> np.ndarray:
-    """Returns transitions of `LOGGED` episodes with a time limit, the policies in turn: rows as a replay has them."""
+    """Returns transitions of `LOGGED` episodes with a time limit, the policies in turn, as the rows of a replay."""
     rng, world, rows = np.random.default_rng(seed), Simulator(task), []
     for episode in range(LOGGED):
         policy = policies.pick(episode % len(policies.noise))

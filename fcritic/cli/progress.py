@@ -1,0 +1,35 @@
+"""How far a long command is and how long it will take, on stderr: a line of a terminal, or a few in a pipe."""
+
+import sys
+import time
+
+from fcritic.training.console import duration
+
+EVERY = {True: 0.2, False: 10.0}
+"""Seconds between two lines, by whether a person watches a terminal."""
+
+
+class Progress:
+    """Tells how far something is."""
+
+    def __init__(self, what: str, quiet: bool = False):
+        self._what, self._quiet = what, quiet
+        self._begun = self._told = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._open = False
+
+    def __call__(self, share: float, note: str = "") -> None:
+        """Tells that this share (0 to 1) is done, unless the last line is recent."""
+        now = time.monotonic()
+        if self._quiet or (now - self._told < EVERY[self._terminal] and share < 1):
+            return
+        if share >= 1 and not self._open and now - self._begun < EVERY[self._terminal]:
+            return  # done before a line was due
+        self._told, self._open = now, True
+        spent = now - self._begun
+        left = f", {duration(spent / share * (1 - share))} left" if 0 < share < 1 else f" in {duration(spent)}"
+        line = f"{self._what}: {100 * min(share, 1):.0f} %{left if share > 0 else ''}{f', {note}' if note else ''}"
+        if self._terminal:
+            print(f"\r{line}\x1b[K", end="\n" if share >= 1 else "", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,451 @@
+"""What policies are worth, from logged data: `fcritic.agents.evaluator` for data and policies as they are read."""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import math
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+import numpy as np
+
+from fcritic.agents.evaluator import (
+    Critic,
+    EvaluatorConfig,
+    Problem,
+    Rows,
+    features,
+    own_start_values,
+    start_values,
+)
+from fcritic.disk import Place
+from fcritic.errors import UsageError
+from fcritic.offline.candidates import Candidate
+from fcritic.offline.dataset import Dataset
+from fcritic.offline.interface import Interface
+from fcritic.runs import checkpoint
+from fcritic.runs.arrays import flatten, unflatten
+from fcritic.types import Transition
+
+MOST_ROWS, MOST_NUMBERS = 200_000, 2**26
+"""Transitions that a fit learns from at most, and numbers in the policies' actions there."""
+
+STARTS, WITNESSES = 256, 1024
+"""First states of episodes whose values are averaged, and logged transitions that judge coverage."""
+
+DRAWS = 16
+"""Of a stochastic policy's action at a state."""
+
+CHUNKS = 50
+"""Parts of a fit, between which it tells how far it is."""
+
+COVERED = 4.0
+"""The most coverage of a policy that is trusted, as a multiple of the data's own."""
+
+RANGE, OUTSIDE = 1e-6, 1e-2
+"""Directions with less than this share of the largest second moment are outside of the data, and so are features
+with more than this share of their squares there."""
+
+AGREED = 0.25
+"""The widest half of an interval of a policy that is trusted, as a share of the range of values."""
+
+WIDEST = 2**14
+"""Neurons of a layer in a file."""
+
+Progress = Callable[[float], None]
+
+
+class Estimate(NamedTuple):
+    """The value of a policy per episode start, in the units of the rewards."""
+
+    mean: float
+    low: float
+    """Of the 90 % interval."""
+    high: float
+    heads: np.ndarray
+    """What each critic of the ensemble says."""
+
+    @property
+    def deviation(self) -> float:
+        """The standard error that the interval stands for."""
+        return (self.high - self.low) / 3.29
+
+
+class Trust(NamedTuple):
+    """Whether the data can judge a policy."""
+
+    mark: bool
+    coverage: float
+    """C(pi, mu) over that of the data's own actions: 1 where it does what was logged, infinite outside."""
+    spread: float
+    """Half the interval over the range of values."""
+    reason: str
+
+
+class Row(NamedTuple):
+    """One policy of a ranking."""
+
+    name: str
+    estimate: Estimate
+    chance_best: float
+    """Among those that are trusted; 0 for the others."""
+    trust: Trust
+
+
+class Ranking(NamedTuple):
+    """All policies, the highest value first."""
+
+    rows: list[Row]
+
+
+class Sight(NamedTuple):
+    """How critics see: observations with mean 0 and deviation 1, rewards centred, in units of values' deviation."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    reward_mean: float
+    reward_scale: float
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        """Returns observations as critics see them."""
+        return np.clip((obs - self.mean) / self.deviation, -10, 10).astype(np.float32)
+
+    def worth(self, values: np.ndarray, discount: float) -> np.ndarray:
+        """Returns values in the rewards' own units."""
+        return self.reward_mean / (1 - discount) + self.reward_scale * np.asarray(values, np.float64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluator:
+    """Critics that were fitted to logged data. They value policies by what these do, also ones they never met."""
+
+    config: EvaluatorConfig
+    interface: Interface
+    """What policies see and do."""
+    data: dict[str, Any]
+    """What the data were, for reports."""
+    names: tuple[str, ...]
+    """The policies that it was fitted with."""
+    sight: Sight
+    probes: np.ndarray
+    """(probes, obs_dim), states at which a policy's actions are its description."""
+    starts: np.ndarray
+    """(starts, obs_dim), first states of episodes."""
+    witnesses: Rows
+    """Some logged transitions as critics see them, and the raw next observations, which judge coverage."""
+    critics: Critic
+    """Stacked."""
+    span: float
+    """How far values reach: the range of the known policies', and at least that of the data."""
+
+    @staticmethod
+    def fit(
+        data: Dataset,
+        policies: Sequence[Candidate],
+        config: EvaluatorConfig | None = None,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> "Evaluator":
+        """Returns an evaluator that has learned from data and policies; `progress` gets shares from 0 to 1."""
+        config = config or EvaluatorConfig()
+        rng = np.random.default_rng(seed)
+        few = max(2000, MOST_NUMBERS // (len(policies) * data.act_dim))
+        logged = data.thin(min(MOST_ROWS, few), rng)
+        sight = _sight(logged, config.discount)
+        probes = logged.obs[
+            np.sort(rng.choice(len(logged.obs), config.probes, replace=len(logged.obs) < config.probes))
+        ]
+        rows = Rows(
+            sight(logged.obs),
+            logged.act,
+            ((logged.reward - sight.reward_mean) / sight.reward_scale).astype(np.float32),
+            logged.discount,
+            sight(logged.next_obs),
+        )
+        problem = Problem(
+            jax.tree.map(jnp.asarray, rows),
+            jnp.float32(-sight.reward_mean / (1 - config.discount) / sight.reward_scale),
+            jnp.asarray(np.stack([_described(policy, probes, rng) for policy in policies])),
+            jnp.asarray(np.stack([policy.act(logged.next_obs, rng) for policy in policies])),
+            *_pools(config, len(logged.obs), len(policies), rng),
+        )
+        learned = _learn(config, problem, seed, progress)
+        chosen = np.sort(rng.choice(len(logged.obs), min(WITNESSES, len(logged.obs)), replace=False))
+        witnesses = jax.tree.map(lambda leaf: np.asarray(leaf[chosen]), rows)._replace(
+            next_obs=logged.next_obs[chosen]
+        )
+        first = data.starts
+        starts = first[np.sort(rng.choice(len(first), min(STARTS, len(first)), replace=False))]
+        names = tuple(policy.name for policy in policies)
+        facts = (config, data.interface(), data.describe(), names, sight, probes, starts, witnesses, learned)
+        known = [Evaluator(*facts, 1.0).value(policy).mean for policy in policies]
+        return Evaluator(*facts, max(float(np.ptp(known)), 2 * sight.reward_scale))
+
+    def value(self, policy: Candidate) -> Estimate:
+        """Returns what a policy is worth per episode start."""
+        rng = np.random.default_rng(0)
+        starts = np.repeat(self.starts, DRAWS, axis=0) if policy.stochastic else self.starts
+        act, seen = jnp.asarray(policy.act(starts, rng)[None]), jnp.asarray(self.sight(starts))
+        if self.config.method == "fqe":
+            one = jax.tree.map(lambda leaf: leaf[self._own(policy)][None], self.critics)
+            found = own_start_values(one, seen, act)
+        else:
+            found = start_values(self.critics, jnp.asarray(_described(policy, self.probes, rng))[None], seen, act)[
+                :, 0
+            ]
+        heads = self.sight.worth(np.asarray(found), self.config.discount)
+        half = 0.0
+        if len(heads) > 1:
+            half = _student(len(heads)) * heads.std(ddof=1) * math.sqrt(1 + 1 / len(heads))
+        return Estimate(float(heads.mean()), float(heads.mean() - half), float(heads.mean() + half), heads)
+
+    def trust(self, policy: Candidate) -> Trust:
+        """Returns whether the data can judge a policy, and why."""
+        return self._trust(policy, self.value(policy))
+
+    def _trust(self, policy: Candidate, estimate: Estimate) -> Trust:
+        coverage = self._coverage(policy)
+        spread = (estimate.high - estimate.low) / 2 / self.span
+        if not math.isfinite(coverage):
+            return Trust(False, coverage, spread, "it goes where nothing was logged")
+        if coverage > COVERED:
+            return Trust(False, coverage, spread, f"it leaves the data: coverage {coverage:.1f}, above {COVERED:g}")
+        if spread > AGREED:
+            why = f"the critics disagree by {100 * spread:.0f} % of the range of values"
+            return Trust(False, coverage, spread, why)
+        return Trust(True, coverage, spread, "the data cover what it does")
+
+    def rank(self, policies: Sequence[Candidate], progress: Progress | None = None) -> Ranking:
+        """Returns all policies by their value, each with its interval, its chance to be the best, and trust."""
+        found = []
+        for number, policy in enumerate(policies, start=1):
+            estimate = self.value(policy)
+            found.append((policy.name, estimate, self._trust(policy, estimate)))
+            if progress is not None:
+                progress(number / len(policies))
+        trusted = [place for place, (*_, trust) in enumerate(found) if trust.mark]
+        chances = np.zeros(len(found))
+        if trusted:
+            means, errors = np.array([(found[place][1].mean, found[place][1].deviation) for place in trusted]).T
+            drawn = means + errors * np.random.default_rng(0).standard_normal((4000, len(trusted)))
+            chances[trusted] = np.bincount(drawn.argmax(axis=1), minlength=len(trusted)) / 4000
+        rows = [
+            Row(name, estimate, float(chance), trust)
+            for (name, estimate, trust), chance in zip(found, chances, strict=True)
+        ]
+        return Ranking(sorted(rows, key=lambda row: -row.estimate.mean))
+
+    def _own(self, policy: Candidate) -> int:
+        if policy.name not in self.names:
+            raise UsageError(f"fqe has no critic for {policy.name}; fit again with it, or use --method functional")
+        return self.names.index(policy.name)
+
+    def _coverage(self, policy: Candidate) -> float:
+        """The mean over critics of E ||phi(s', pi(s'))||^2, in the inverse norm of the logged features."""
+        rng, rows = np.random.default_rng(0), self.witnesses
+        critics, codes = self.critics, _described(policy, self.probes, rng)
+        if self.config.method == "fqe":
+            critics = jax.tree.map(lambda leaf: leaf[self._own(policy)][None], critics)
+        next_obs, next_act = self.sight(rows.next_obs), policy.act(rows.next_obs, rng)
+        logged = _features(critics, codes, rows.obs, rows.act)
+        own = _features(critics, codes, next_obs, next_act)
+        found = [
+            _relative(*each) for each in zip(*(np.asarray(part, np.float64) for part in (logged, own)), strict=True)
+        ]
+        return float(np.mean(found))
+
+    # Files
+
+    def save(self, folder: str) -> None:
+        """Writes a folder of safetensors and JSON, without code and without policies."""
+        groups = {
+            "critics": flatten(self.critics),
+            "data": {"probes": self.probes, "starts": self.starts, "samples": self.interface.samples}
+            | {f"witness_{name}": array for name, array in self.witnesses._asdict().items()}
+            | {"mean": np.float32(self.sight.mean), "deviation": np.float32(self.sight.deviation)},
+        }
+        facts = {
+            "evaluator": FORMAT,
+            "config": dataclasses.asdict(self.config),
+            "interface": self.interface.facts(),
+            "data": self.data,
+            "names": list(self.names),
+            "reward_mean": self.sight.reward_mean,
+            "reward_scale": self.sight.reward_scale,
+            "span": self.span,
+            "sizes": {name: len(array) for name, array in groups["data"].items()},
+        }
+        checkpoint.save(folder, groups, facts)
+
+    @staticmethod
+    def load(folder: str) -> "Evaluator":
+        """Returns the evaluator in a folder that `save` has written; nothing in it is executed."""
+        place = Place.of(folder)
+        if not (place / checkpoint.MANIFEST).is_file():
+            raise UsageError(
+                f"{folder} is not a fitted evaluator; name a folder that fcritic rank --save has written"
+            )
+        facts = checkpoint.verify(place, [])["facts"]
+        config, seen = _config(facts, folder), Interface.of(facts.get("interface"), None, folder)
+        names, sizes, data = (facts.get(name) for name in ("names", "sizes", "data"))
+        numbers = [facts.get(name) for name in ("reward_mean", "reward_scale", "span")]
+        sound = (
+            isinstance(names, list)
+            and 0 < len(names) <= MOST_ROWS
+            and all(isinstance(name, str) for name in names)
+            and isinstance(sizes, dict)
+            and all(type(size) is int and 0 < size <= MOST_ROWS for size in sizes.values())
+            and isinstance(data, dict)
+            and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+            and numbers[1] > 0 < numbers[2]
+        )
+        like = _data_like(config, seen, sizes) if sound else None
+        if like is None:
+            raise UsageError(f"{folder} is not a fitted evaluator of this version; fit it again")
+        critic = jax.eval_shape(
+            lambda key: config.init(seen.obs_dim, seen.act_dim, 1, key).critic.params, jax.random.key(0)
+        )
+        count = config.critics(len(names))
+        critic = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), critic)
+        arrays, _ = checkpoint.load(place, ["critics", "data"], {"critics": critic, "data": like})
+        for group in arrays.values():
+            for name, array in group.items():
+                if not np.isfinite(array).all():
+                    raise UsageError(f"{folder}: {name} is not finite; fit it again")
+        found = arrays["data"]
+        if not (found["deviation"] > 0).all():
+            raise UsageError(f"{folder}: deviation is not above 0; fit it again")
+        sight = Sight(found["mean"], found["deviation"], numbers[0], numbers[1])
+        witnesses = Rows(*(found[f"witness_{name}"] for name in Rows._fields))
+        seen = dataclasses.replace(seen, samples=found["samples"])
+        networks = unflatten(critic, arrays["critics"])
+        return Evaluator(
+            config,
+            seen,
+            data,
+            tuple(names),
+            sight,
+            found["probes"],
+            found["starts"],
+            witnesses,
+            networks,
+            numbers[2],
+        )
+
+
+FORMAT = 1
+
+
+def _sight(logged: Transition, discount: float) -> Sight:
+    """Centred rewards are scaled so that a tenth of the values that they could lead to is 1."""
+    mean = float(logged.reward.mean(dtype=np.float64))
+    scale = float(logged.reward.std(dtype=np.float64)) / (1 - discount) / 10
+    deviation = logged.obs.std(axis=0, dtype=np.float64) + 1e-3
+    return Sight(
+        logged.obs.mean(axis=0, dtype=np.float64).astype(np.float32),
+        deviation.astype(np.float32),
+        mean,
+        scale if scale > 1e-12 else 1.0,
+    )
+
+
+@jax.jit
+def _features(
+    critics: Critic,
+    described: Float[Array, "probes _"],
+    obs: Float[Array, "rows obs"],
+    act: Float[Array, "rows act"],
+) -> Float[Array, "critics rows features"]:
+    """Features of one policy at states and actions, by each critic."""
+    return jax.vmap(lambda one: features(one.head, one.codes(described[None]), obs[None], act[None])[0])(critics)
+
+
+def _relative(logged: np.ndarray, own: np.ndarray) -> float:
+    """C(pi, mu) of features over that of the logged ones themselves; infinite where they leave their range."""
+    values, vectors = np.linalg.eigh(logged.T @ logged / len(logged))
+    kept = values > RANGE * values[-1]
+    squares = (own @ vectors) ** 2
+    if squares[:, ~kept].sum() > OUTSIDE * squares.sum():
+        return math.inf
+    return float((squares[:, kept].mean(axis=0) / values[kept]).sum() / kept.sum())
+
+
+def _described(policy: Candidate, probes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The means and deviations (probes, 2 act) of a policy's actions at the probes."""
+    if not policy.stochastic:
+        act = policy.act(probes, rng)
+        return np.concatenate([act, np.zeros_like(act)], axis=1)
+    drawn = policy.act(np.repeat(probes, DRAWS, axis=0), rng).reshape(len(probes), DRAWS, -1)
+    return np.concatenate([drawn.mean(axis=1), drawn.std(axis=1)], axis=1)
+
+
+def _pools(config: EvaluatorConfig, rows: int, policies: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """For each critic the numbers of the rows and of the policies that it learns from."""
+    critics = config.critics(policies)
+    if config.method == "fqe":
+        return jnp.tile(jnp.arange(rows), (critics, 1)), jnp.arange(critics)[:, None]
+    share = max(1, round(config.share * policies))
+    known = np.stack([rng.permutation(policies)[:share] for _ in range(critics)])
+    return jnp.asarray(rng.integers(0, rows, (critics, rows)), jnp.int32), jnp.asarray(known, jnp.int32)
+
+
+def _learn(config: EvaluatorConfig, problem: Problem, seed: int, progress: Progress | None) -> Critic:
+    key = jax.random.key(seed)
+    obs_dim, act_dim = problem.rows.obs.shape[-1], problem.rows.act.shape[-1]
+    fitted = config.init(obs_dim, act_dim, len(problem.row_pool), key)
+    count, done = -(-config.steps // CHUNKS), 0
+    while done < config.steps:
+        count = min(count, config.steps - done)
+        fitted, metrics = config.learn(fitted, problem, key, done, count)
+        done += count
+        if not math.isfinite(float(metrics["loss"])):
+            raise UsageError("the fit has diverged; lower --learning-rate or look for outliers in the rewards")
+        if progress is not None:
+            progress(done / config.steps)
+    return fitted.critic.net
+
+
+def _student(count: int) -> float:
+    """The 95 % quantile of Student's distribution for the mean of so many critics."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.95, count - 1))
+
+
+def _config(facts: dict[str, Any], folder: str) -> EvaluatorConfig:
+    """The configuration in a file, if each option has the type and a size that one can have."""
+    stored, hints = facts.get("config"), get_type_hints(EvaluatorConfig)
+    if facts.get("evaluator") != FORMAT or not isinstance(stored, dict) or stored.keys() != hints.keys():
+        raise UsageError(f"{folder} is not a fitted evaluator of this version; fit it again")
+    values = {name: _option(kind, stored[name]) for name, kind in hints.items()}
+    if None in values.values():
+        name = next(name for name, value in values.items() if value is None)
+        raise UsageError(f"{folder} has an unsound {name}; fit it again")
+    return EvaluatorConfig(**values)
+
+
+def _option(kind: Any, value: Any) -> Any:
+    """An option of this type, or None for what is not one."""
+    if get_origin(kind) is Literal:
+        return value if value in get_args(kind) else None
+    if get_origin(kind) is tuple:
+        sound = (
+            isinstance(value, list)
+            and len(value) <= 64
+            and all(type(each) is int and each <= WIDEST for each in value)
+        )
+        return tuple(value) if sound else None
+    if kind is int:
+        return value if type(value) is int and value <= 2**31 else None
+    return float(value) if type(value) in (int, float) else None
+
+
+def _data_like(config: EvaluatorConfig, seen: Interface, sizes: dict[str, int]) -> dict[str, Any] | None:
+    """The shapes of the arrays beside the critics."""
+    wide = {"witness_act": (seen.act_dim,), "witness_reward": (), "witness_discount": ()}
+    names = ["probes", "starts", "samples", *(f"witness_{name}" for name in Rows._fields)]
+    if sizes.keys() != {*names, "mean", "deviation"} or sizes["probes"] != config.probes > WIDEST:
+        return None
+    like = {name: np.empty((sizes[name], *wide.get(name, (seen.obs_dim,))), np.float32) for name in names}
+    return like | {name: np.empty(seen.obs_dim, np.float32) for name in ("mean", "deviation")}

@@ -1,0 +1,176 @@
+"""The evaluator of logged data: values where they are known, trust where data are, and files of strangers."""
+
+import dataclasses
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from fcritic.agents.evaluator import EvaluatorConfig
+from fcritic.envs.base import Units
+from fcritic.errors import UsageError
+from fcritic.offline.candidates import Candidate
+from fcritic.offline.dataset import Dataset
+from fcritic.offline.evaluation import Evaluator
+from fcritic.runs import checkpoint
+from fcritic.types import EnvSpec
+
+SMALL = EvaluatorConfig(
+    discount=0.5, members=3, steps=600, probes=4, hidden=(32, 32), encoder_hidden=(32,), code=8, learning_rate=3e-3
+)
+
+
+def always(level: float) -> Candidate:
+    return Candidate(f"{level:g}", "function", lambda obs, _: np.full((len(obs), 1), level, np.float32))
+
+
+def reward_of(action):
+    return 7 / 12 - (action - 0.5) ** 2  # zero on average over actions in [-1, 1]
+
+
+def logged(reach: float, count: int = 2000) -> Dataset:
+    """Episodes of one action, which terminates: a policy's value is its `reward`."""
+    rng = np.random.default_rng(0)
+    obs, act = rng.normal(size=(count, 2)), rng.uniform(-reach, reach, (count, 1))
+    flags, single = np.ones(count, bool), np.float32
+    reward = reward_of(act[:, 0])
+    arrays = (
+        obs.astype(single),
+        act.astype(single),
+        reward.astype(single),
+        np.zeros(count, single),
+        obs.astype(single),
+    )
+    return Dataset(*arrays, flags, flags, flags, ("made up",), Units.plain(EnvSpec(2, 1)))
+
+
+KNOWN = [always(level) for level in np.linspace(-1, 1, 9)]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return Evaluator.fit(logged(1.0), KNOWN, SMALL)
+
+
+def test_values_are_the_known_ones_also_of_a_policy_that_it_never_met(fitted):
+    for level in (-1.0, 0.0, 1.0, 0.3, -0.6):
+        estimate = fitted.value(always(level))
+        assert estimate.mean == pytest.approx(reward_of(level), abs=0.25)
+        assert estimate.low <= estimate.mean <= estimate.high
+        assert len(estimate.heads) == 3
+    drawn = Candidate("drawn", "function", lambda obs, rng: rng.uniform(-1, 1, (len(obs), 1)), stochastic=True)
+    assert fitted.value(drawn).mean == pytest.approx(0, abs=0.25)
+
+
+def test_ranks_follow_values_and_chances_sum_to_one(fitted):
+    found = fitted.rank(KNOWN)
+    assert found.rows[0].name in ("0.5", "0.25", "0.75")
+    assert found.rows[-1].name == "-1"
+    assert sum(row.chance_best for row in found.rows) == pytest.approx(1)
+
+
+def test_a_policy_outside_of_the_logged_actions_is_not_trusted():
+    evaluator = Evaluator.fit(logged(0.2), [always(level) for level in np.linspace(-0.2, 0.2, 9)], SMALL)
+    inside, outside = evaluator.trust(always(0.1)), evaluator.trust(always(1.0))
+    assert inside.mark
+    assert not outside.mark
+    assert outside.coverage > 4 * inside.coverage
+    assert outside.reason
+
+
+def test_constant_rewards_without_an_end_are_worth_their_sum():
+    data = logged(1.0)
+    ones = np.ones(len(data), np.float32)
+    data = dataclasses.replace(data, reward=2 * ones, discount=ones)
+    evaluator = Evaluator.fit(data, KNOWN[:2], dataclasses.replace(SMALL, steps=10))
+    assert evaluator.value(KNOWN[0]).mean == pytest.approx(4, rel=1e-3)
+
+
+def test_fqe_has_a_critic_for_each_policy_and_none_for_others(tmp_path):
+    evaluator = Evaluator.fit(logged(1.0), KNOWN[::4], dataclasses.replace(SMALL, method="fqe"))
+    for policy, level in zip(KNOWN[::4], (-1, 0, 1), strict=True):
+        assert evaluator.value(policy).mean == pytest.approx(reward_of(level), abs=0.15)
+    with pytest.raises(UsageError, match=r"fqe has no critic for 0.3"):
+        evaluator.value(always(0.3))
+    evaluator.save(tmp_path / "judge")
+    assert Evaluator.load(tmp_path / "judge").value(KNOWN[4]).mean == evaluator.value(KNOWN[4]).mean
+
+
+def test_a_saved_one_says_the_same(fitted, tmp_path):
+    fitted.save(tmp_path / "judge")
+    again = Evaluator.load(tmp_path / "judge")
+    for policy in (KNOWN[0], always(0.3)):
+        assert again.value(policy).mean == fitted.value(policy).mean
+        assert again.trust(policy) == fitted.trust(policy)
+    assert (again.config, again.names, again.data) == (fitted.config, fitted.names, fitted.data)
+
+
+def test_every_damaged_file_is_one_line(fitted, tmp_path):
+    fitted.save(tmp_path / "judge")
+    rng = np.random.default_rng(0)
+    for number in range(30):
+        copy = tmp_path / f"copy {number}"
+        shutil.copytree(tmp_path / "judge", copy)
+        file = sorted(copy.iterdir())[number % 3]
+        content = bytearray(file.read_bytes())
+        if number % 2:
+            del content[rng.integers(len(content)) :]
+        else:
+            content[rng.integers(len(content))] ^= 1 + rng.integers(255)
+        file.write_bytes(content)
+        with pytest.raises(UsageError) as told:
+            Evaluator.load(copy)
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("evaluator",), 2),
+        (("config", "hidden"), [2**20, 2**20]),
+        (("config", "hidden"), [[]]),
+        (("config", "steps"), "many"),
+        (("config", "method"), "other"),
+        (("config", "discount"), 1.5),
+        (("config", "members"), 10**9),
+        (("config", "probes"), 10**6),
+        (("config",), None),
+        (("interface", "obs_dim"), 2**19),
+        (("interface", "action_low"), [3.0]),
+        (("interface",), []),
+        (("names",), []),
+        (("names",), [1]),
+        (("sizes", "starts"), 10**12),
+        (("sizes", "starts"), 3),
+        (("sizes",), {}),
+        (("reward_scale",), 0),
+        (("span",), None),
+        (("data",), 7),
+    ],
+)
+def test_a_forged_one_is_refused_at_once(fitted, tmp_path, path, value):
+    """Facts of any kind, with hashes that fit them."""
+    fitted.save(tmp_path / "judge")
+    file = tmp_path / "judge" / checkpoint.MANIFEST
+    manifest = json.loads(file.read_text())
+    place = manifest["facts"]
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    del manifest["sha256"]
+    file.write_text(json.dumps(manifest | {"sha256": checkpoint._manifest_hash(manifest)}))
+    begun = time.monotonic()
+    with pytest.raises(UsageError) as told:
+        Evaluator.load(tmp_path / "judge")
+    assert "\n" not in str(told.value)
+    assert time.monotonic() - begun < 5
+
+
+def test_other_folders_are_named(tmp_path):
+    with pytest.raises(UsageError, match="is not a fitted evaluator; name a folder"):
+        Evaluator.load(tmp_path)
+    checkpoint.save(tmp_path / "step-000000000001", {"agent": {"a": np.zeros(1)}}, {"env_steps": 1})
+    with pytest.raises(UsageError, match="is not a fitted evaluator of this version"):
+        Evaluator.load(tmp_path / "step-000000000001")
