@@ -134,7 +134,7 @@ def _require_sound(options: RankOptions) -> None:
 
 
 def _bounds(options: RankOptions) -> Any:
-    if options.action_low is None:
+    if options.action_low is None or options.action_high is None:
         return None
     return tuple(each[0] if len(each) == 1 else each for each in (options.action_low, options.action_high))
 

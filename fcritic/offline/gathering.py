@@ -52,8 +52,9 @@ def read_policies(
     batch of its actions. `stochastic` draws the actions of runs whose policies are distributions (sac).
     """
     seen = seen.interface() if isinstance(seen, Dataset) else seen
-    several = isinstance(given, Iterable) and not isinstance(given, str | Path)
-    found = [each for one in (given if several else [given]) for each in _candidates(one, seen, stochastic)]
+    one_alone = isinstance(given, str | Path | Candidate | TrainedAgent) or not isinstance(given, Iterable)
+    every: Iterable[Given] = [given] if one_alone else given  # pyright: ignore
+    found = [each for one in every for each in _candidates(one, seen, stochastic)]
     if not found:
         raise UsageError("no policies are named; give --policies at least one")
     return [verified(candidate, seen.samples[:PROBES], seen.act_dim) for candidate in _with_names_apart(found)]

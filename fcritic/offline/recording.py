@@ -56,7 +56,7 @@ class Stage:
         """
         copies, vector = self._copies, self._vector
         rng = np.random.default_rng(self._seed)
-        total = episodes if steps is None else steps
+        total = (episodes or 0) if steps is None else steps
         left = [total // copies + (copy < total % copies) for copy in range(copies)]
         vector.restart(envs.copy_seeds([self._seed], copies, salt))
         tapes: list[list[Transition]] = [[] for _ in range(copies)]

@@ -71,19 +71,20 @@ def read_header(file: IO[bytes]) -> Header:
 
 def read_rows(file: IO[bytes], header: Header) -> Iterator[np.ndarray]:
     """Yields the rows that follow a header, some at a time."""
-    if not header.shape:
+    if len(header.shape) == 0:
         raise ValueError("it is a single number, not an array")
     if header.fortran and len(header.shape) > 1:  # its columns are side by side: all or nothing
         require_memory(2 * header.size, "an array in Fortran's order")
         whole = np.frombuffer(_exactly(file, header.size), header.dtype)
         yield whole.reshape(header.shape[::-1]).T
         return
-    row = header.size // max(1, header.shape[0])
+    rows, *entries = header.shape
+    row = header.size // max(1, rows)
     require_memory(2 * row, "one row")
     step = max(1, PIECE // max(1, row))
-    for start in range(0, header.shape[0], step):
-        count = min(step, header.shape[0] - start)
-        yield np.frombuffer(_exactly(file, count * row), header.dtype).reshape(count, *header.shape[1:])
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        yield np.frombuffer(_exactly(file, count * row), header.dtype).reshape(count, *entries)
 
 
 def _exactly(file: IO[bytes], size: int) -> bytes:
