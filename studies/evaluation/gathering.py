@@ -12,6 +12,7 @@ episodes of a mixture of policies. A file that is there already is not made agai
 
 from concurrent.futures import ProcessPoolExecutor
 import dataclasses
+from functools import partial
 import multiprocessing
 import os
 from pathlib import Path
@@ -24,12 +25,9 @@ import numpy as np
 GAMMA = 0.99
 HORIZON = 460
 """Decisions until less than 1 % of a value is left."""
-SNAPSHOTS = 16
 SEEDS = 4
 NOISE = 0.3
 """Standard deviation of the noise of the noisy policies, and of those that collect episodes."""
-LOGGED = 80
-"""Episodes of the middling policy, and of the mixture."""
 SMALL = ("--actor-hidden", "64", "64", "--batch-size", "128", "--learning-rate", "1e-3")
 RECIPES = {
     "sac": (*SMALL, "--critic-hidden", "128", "128", "--critic-steps", "2"),
@@ -48,6 +46,10 @@ class Task:
     """Decisions in a logged episode."""
     episodes: int
     """Episodes that measure a policy; more where the first state decides much."""
+    snapshots: int = 16
+    """Of each training."""
+    logged: int = 80
+    """Episodes of the middling policy, and of the mixture."""
 
 
 TASKS = {
@@ -58,6 +60,7 @@ TASKS = {
     "Pendulum-v1": Task(1, 16_000, 200, 24),
     "Hopper-v5": Task(2, 32_000, 500, 12),
 }
+QUICK = {"Pendulum-v1": Task(1, 4_000, 200, 2, snapshots=4, logged=8)}
 
 
 class Networks(NamedTuple):
@@ -100,13 +103,14 @@ def joined(parts: list[Networks]) -> Networks:
 # Trainings
 
 
-def train(task: str, recipe: str, folder: Path) -> Path:
+def train(task: str, spec: Task, recipe: str, folder: Path) -> Path:
     """Trains all seeds of a recipe and returns the run, with a checkpoint for each snapshot."""
-    out, spec, third = folder / "runs" / f"{task}-{recipe}", TASKS[task], recipe == "fac-small"
+    out, third = folder / "runs" / f"{task}-{recipe}", recipe == "fac-small"
     frames = spec.frames // 2 if third else spec.frames
     words = ["train", "--recipe", recipe, "--task", task, "--action-repeat", spec.repeat, "--steps", frames]
     words += ["--seeds", 1 if third else SEEDS, "--warmup", 500 * spec.repeat, "--quiet", "--yes", "--out", out]
-    words += ["--eval-every", frames, "--save-every", frames // (4 if third else SNAPSHOTS), "--keep", SNAPSHOTS]
+    count = max(1, spec.snapshots // (4 if third else 1))
+    words += ["--eval-every", frames, "--save-every", frames // count, "--keep", count]
     subprocess.run([sys.executable, "-m", "fcritic", *map(str, words), *RECIPES[recipe]], check=True)
     return out
 
@@ -203,8 +207,8 @@ def controllers(obs_dim: int, act_dim: int, mean: np.ndarray, deviation: np.ndar
 class Simulator:
     """A task without a time limit, whose episodes are chosen by a number."""
 
-    def __init__(self, task: str):
-        self.repeat = TASKS[task].repeat
+    def __init__(self, task: str, repeat: int):
+        self.repeat = repeat
         if "-v" in task:
             import gymnasium
 
@@ -246,10 +250,10 @@ class Simulator:
         return np.concatenate([np.ravel(part) for part in parts.values()]).astype(np.float32)
 
 
-def measure(task: str, policies: Networks) -> np.ndarray:
+def measure(task: str, spec: Task, policies: Networks) -> np.ndarray:
     """Returns the discounted rewards of each policy in the same episodes (policies, episodes)."""
-    episodes, rng = TASKS[task].episodes, np.random.default_rng(0)
-    worlds = [Simulator(task) for _ in range(episodes)]
+    episodes, rng = spec.episodes, np.random.default_rng(0)
+    worlds = [Simulator(task, spec.repeat) for _ in range(episodes)]
     found = np.zeros((len(policies.noise), episodes))
     for row, policy in zip(found, map(policies.pick, range(len(found))), strict=True):
         obs = np.stack([world.reset(number) for number, world in enumerate(worlds)])
@@ -265,13 +269,13 @@ def measure(task: str, policies: Networks) -> np.ndarray:
     return found
 
 
-def collect(task: str, policies: Networks, seed: int) -> np.ndarray:
-    """Returns transitions of `LOGGED` episodes with a time limit, the policies in turn, as the rows of a replay."""
-    rng, world, rows = np.random.default_rng(seed), Simulator(task), []
-    for episode in range(LOGGED):
+def collect(task: str, spec: Task, policies: Networks, seed: int) -> np.ndarray:
+    """Returns transitions of episodes with a time limit, the policies in turn, as the rows of a replay."""
+    rng, world, rows = np.random.default_rng(seed), Simulator(task, spec.repeat), []
+    for episode in range(spec.logged):
         policy = policies.pick(episode % len(policies.noise))
         obs = world.reset(1000 * (seed + 1) + episode)
-        for _ in range(TASKS[task].limit):
+        for _ in range(spec.limit):
             act = policy.act(obs[None], rng)[0]
             after, reward, ended = world.step(act)
             rows.append(np.concatenate([obs, act, [reward, 1.0 - ended], after]))
@@ -289,10 +293,10 @@ def processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-def gather(task: str, folder: Path, workers: int) -> None:
+def gather(task: str, spec: Task, folder: Path, workers: int) -> None:
     """Writes TASK.npz: policies, their names and measured values, and logs."""
     with processes(workers) as pool:
-        runs = list(pool.map(train, [task] * len(RECIPES), RECIPES, [folder] * len(RECIPES)))
+        runs = list(pool.map(partial(train, task, spec, folder=folder), RECIPES))
     parts, names = map(list, zip(*map(snapshots, runs), strict=True))
     logs = {
         f"replay {recipe}{seed}": rows
@@ -302,17 +306,17 @@ def gather(task: str, folder: Path, workers: int) -> None:
     }
     obs_dim, last = parts[0].weights[0].shape[1], parts[0].pick(-1)
     extra = [controllers(obs_dim, parts[0].weights[-1].shape[-1], last.mean, last.deviation)]
-    noisy = np.arange(3, len(names[0]), len(names[0]) // 8)
+    noisy = np.arange(3, len(names[0]), max(1, len(names[0]) // 8))
     extra.append((parts[0].pick(noisy)._replace(noise=np.full(len(noisy), NOISE)),
                   [f"noisy {names[0][index]}" for index in noisy]))  # fmt: skip
     policies = joined([*parts, *(part for part, _ in extra)])
     every = [name for group in [*names, *(group for _, group in extra)] for name in group]
     chunks = [policies.pick(chunk) for chunk in np.array_split(np.arange(len(every)), 2 * workers)]
     with processes(workers) as pool:
-        returns = np.concatenate(list(pool.map(measure, [task] * len(chunks), chunks)))
+        returns = np.concatenate(list(pool.map(partial(measure, task, spec), chunks)))
         values = returns.mean(axis=1)
         groups = [noisy_copy(policies, index) for index in log_makers(np.array(every), values)]
-        made = list(pool.map(collect, [task] * len(groups), groups, range(len(groups))))
+        made = list(pool.map(partial(collect, task, spec), groups, range(len(groups))))
     logs |= {
         f"{kind} {half}": made[2 * half + place]
         for half in (0, 1)
@@ -348,13 +352,14 @@ def noisy_copy(policies: Networks, index: np.ndarray) -> Networks:
     return chosen._replace(noise=np.full(len(index), NOISE))
 
 
-def main(folder: str, *tasks: str) -> None:
+def complete(folder: Path, tasks: dict[str, Task]) -> None:
     """Gathers what is not there yet."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for task in tasks or TASKS:
-        if not (Path(folder) / f"{task}.npz").is_file():
-            gather(task, Path(folder), max(2, (os.cpu_count() or 2) // (1 if tasks else len(TASKS))))
+    os.environ.setdefault("MUJOCO_GL", "disabled")  # nothing is drawn
+    for task, spec in tasks.items():
+        if not (folder / f"{task}.npz").is_file():
+            gather(task, spec, folder, os.cpu_count() or 2)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    complete(Path(sys.argv[1]), {task: TASKS[task] for task in sys.argv[2:] or TASKS})
