@@ -1,4 +1,4 @@
-"""Values of policies from logs by each method, for the study of evaluation. One NPZ file for each task, fit and split.
+"""Values of policies from logs by each method, for the study of evaluation: one NPZ file per task, fit and split.
 
     python studies/evaluation/fitting.py GATHERED FOLDER [--tasks TASK ...] [--fits NAME ...] [--splits N ...]
 
@@ -59,7 +59,7 @@ FQE_STEPS = (1_000, 3_000, 10_000)
 """Updates of each critic; 1,000 updates of 256 rows are as many for each policy as the functional critics have."""
 FITS = {
     **{f"functional {logs}": Fit(logs, EvaluatorConfig(), splits) for logs, splits in LOGS.items()},
-    **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), min(splits, 2)) for logs, splits in LOGS.items()},
+    **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},
     **{
         f"fqe-{steps} {logs}": Fit(logs, EvaluatorConfig(method="fqe", steps=steps), splits // 2, ALL, every=4)
         for logs, splits in LOGS.items()

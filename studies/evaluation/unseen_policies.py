@@ -12,17 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fcritic.results.plots import COLOURS, panels
-from fcritic.study.spec import Findings, Section, Study, Table, Trainings, Verdict, judged
 from studies.evaluation import fitting
-from studies.evaluation.gathering import TASKS
 
 GROUPS = ("unseen", "known", "foreign")
 METHODS = ("functional", "blind", "fqe", "fqe_3x", "fqe_10x", "fqe_best", "nearest")
-"""`fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy that
-they value; `fqe_3x` and `fqe_10x`: after three and ten times as many; `fqe_best`: the one of these with the highest
-mean rank correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes whose
-actions are nearest to those of the policy; `blind`: the functional critic without its code."""
+"""`fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy
+that they value; `fqe_3x` and `fqe_10x`: after three and ten times as many; `fqe_best`: the one of these with the
+highest mean rank correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes
+whose actions are nearest to those of the policy; `blind`: the functional critic without its code."""
 FQE = dict(zip(("fqe", "fqe_3x", "fqe_10x"), fitting.FQE_STEPS, strict=True))
 MEASURES = ("rank", "regret1", "regret5", "error", "slope")
 FEWEST = 5
@@ -126,7 +123,7 @@ class Evidence:
         return found
 
     def trust(self) -> dict[str, np.ndarray]:
-        """Returns marks, coverage, spread, errors (in ranges of values) and whether intervals hold, of all splits."""
+        """Returns marks, coverage, spread, errors (in ranges of values) and whether intervals hold."""
         found: dict[str, list[np.ndarray]] = {}
         for split in self.splits:
             said = self._said["functional", split]
