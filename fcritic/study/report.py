@@ -59,6 +59,8 @@ def conduct(
         rows = _with_earlier(rows, out / f"{study.name}.csv", study, runs)
     if rows:
         _write("the figures", out / f"{study.name}.csv", _csv(rows))
+    for name, text in findings.files.items():
+        _write("the figures", out / name, text)
     _write("the outcome", out / f"{study.name}.json", json.dumps(report, indent=1, allow_nan=False) + "\n")
     if not record:
         study.draw(findings, out / f"{study.name}.svg")

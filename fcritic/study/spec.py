@@ -94,6 +94,8 @@ class Findings:
     """Numbers, lists and arrays that the picture is drawn from; kept in NAME.json, so keep it small."""
     notes: list[str] = dataclasses.field(default_factory=list)
     """Observations without a verdict."""
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Further files of figures, by their path beside NAME.json."""
 
     @property
     def outcome(self) -> Outcome:

@@ -173,7 +173,9 @@ def file_of(folder: Path, task: str, name: str, split: int) -> Path:
     return folder / f"{task} {name} {split}.npz"
 
 
-def complete(gathered: Path, folder: Path, tasks: list[str], fits: list[str], splits: list[int]) -> None:
+def complete(
+    gathered: Path, folder: Path, tasks: list[str], fits: list[str], splits: list[int], steps: int | None = None
+) -> None:
     """Makes the fits that are not there yet, the first split of all of them first."""
     for split in splits:
         for task in tasks:
@@ -186,7 +188,7 @@ def complete(gathered: Path, folder: Path, tasks: list[str], fits: list[str], sp
             for name in missing:
                 assert read is not None
                 begun = time.perf_counter()
-                arrays = fit(read, task, name, split)
+                arrays = fit(read, task, name, split, steps)
                 folder.mkdir(parents=True, exist_ok=True)
                 temporary = folder / f".{task} {name} {split}.npz"
                 np.savez_compressed(temporary, **arrays)

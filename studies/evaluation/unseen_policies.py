@@ -5,21 +5,28 @@ folder `evaluation` below that of the runs; what is there already is not made ag
 protocol (Fu et al., 2021): rank correlation, regret of the best k, absolute error.
 """
 
+import csv
 import dataclasses
 import functools
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from studies.evaluation import fitting
+from fcritic.offline.evaluation import AGREED, COVERED
+from fcritic.results.plots import COLOURS, panels
+from fcritic.study.spec import Findings, Section, Study, Table, Trainings, Verdict, judged, plain
+from studies.evaluation import fitting, gathering
 
 GROUPS = ("unseen", "known", "foreign")
-METHODS = ("functional", "blind", "fqe", "fqe_3x", "fqe_10x", "fqe_best", "nearest")
+METHODS = ("functional", "blind", "fqe", "fqe_3x", "fqe_10x", "fqe_best", "nearest", "again")
 """`fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy
 that they value; `fqe_3x` and `fqe_10x`: after three and ten times as many; `fqe_best`: the one of these with the
 highest mean rank correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes
-whose actions are nearest to those of the policy; `blind`: the functional critic without its code."""
+whose actions are nearest to those of the policy; `blind`: the functional critic without its code; `again`: the true
+values measured once more, with as many episodes, which shows what their own noise costs."""
 FQE = dict(zip(("fqe", "fqe_3x", "fqe_10x"), fitting.FQE_STEPS, strict=True))
 MEASURES = ("rank", "regret1", "regret5", "error", "slope")
 FEWEST = 5
@@ -87,6 +94,9 @@ class Evidence:
 
     def said(self, method: str, split: int) -> "Said | None":
         """Returns what a method says, None where it was not fitted."""
+        if method == "again":
+            drawn = np.random.default_rng(split).normal(size=len(self.truth))
+            return dataclasses.replace(Said.nothing(len(self.truth)), value=self.truth + self.noise * drawn)
         return self._said.get((self.best if method == "fqe_best" else method, split))
 
     @functools.cached_property
@@ -120,6 +130,18 @@ class Evidence:
                     means = {name: float(np.mean([row[name] for row in rows])) for name in MEASURES}
                     counts = {"policies": rows[0]["policies"], "splits": len(rows)}
                     found.setdefault(group, {})[method] = means | counts
+        return found
+
+    def work(self) -> dict[str, dict[str, float]]:
+        """Returns TD rows and seconds of each method's fits, means over splits."""
+        found = {}
+        for method in METHODS[:-2]:
+            told = [each for split in self.splits if (each := self.said(method, split)) is not None]
+            if told and not method.endswith("best"):
+                rows, seconds = (
+                    float(np.mean([getattr(each, name) for each in told])) for name in ("td_rows", "seconds")
+                )
+                found[method] = {"td_rows": rows, "seconds": seconds}
         return found
 
     def trust(self) -> dict[str, np.ndarray]:
@@ -193,3 +215,217 @@ def raw_rows(folder: Path, task: str, logs: str) -> list[dict[str, Any]]:
                     near = {"value": float(arrays["nearest"][number]), **dict.fromkeys(told, ""), "trusted": ""}
                     rows.append(facts | {"method": "nearest"} | of_policy | near | dict.fromkeys(work, 0))
     return rows
+
+
+def evidence(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Evidence]:
+    """Returns what was said of each task from each kind of logs."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((str(row["task"]), str(row["logs"])), []).append(row)
+    return {
+        key: Evidence(each) for key, each in found.items() if any(row["method"] == "functional" for row in each)
+    }
+
+
+def summary(found: dict[tuple[str, str], Evidence], logs: str = "replay") -> dict[str, Any]:
+    """Returns the measures by task, group and method, means over splits, from one kind of logs.
+
+    FQE is fitted to every fourth policy. `alike` has all methods on these policies and splits alone.
+    """
+    tasks = {task: each for (task, kind), each in found.items() if kind == logs}
+    return {
+        "logs": logs,
+        "tasks": {task: each.table(alike=False) for task, each in tasks.items()},
+        "alike": {task: each.table(alike=True) for task, each in tasks.items() if each.rivals},
+        "work": {task: each.work() for task, each in tasks.items()},
+    }
+
+
+class UnseenPolicies(Study):
+    """Fits one critic to the logs and policies of some trainings, and asks it for the values of all others."""
+
+    name = "unseen-policies"
+    question = (
+        "One functional critic, fitted to the logs and policies of some trainings, ranks policies of other "
+        "trainings, which it has never met, as well as a critic that is fitted for each of them."
+    )
+    shown = ("summary",)
+
+    def find(self, runs: Trainings, quick: bool) -> Findings:
+        """Eight trainings of a task, five splits of them; quick: one small task, one split, few updates."""
+        folder = runs.folder / "evaluation"
+        tasks, splits, steps = (gathering.QUICK, [0], 100) if quick else (gathering.TASKS, list(range(5)), None)
+        gathering.complete(folder, tasks)
+        fitting.complete(folder, folder / "fits", list(tasks), list(fitting.FITS), splits, steps)
+        rows = [row for task in tasks for logs in fitting.LOGS for row in raw_rows(folder / "fits", task, logs)]
+        return judge(rows)
+
+    def draw(self, findings: Findings, path: Path) -> None:
+        """The value of each policy as the logs tell it, against the measured one, a panel for each task."""
+        shown = findings.plot["scatter"]
+        columns = min(3, len(shown))
+        with panels(path, columns, "", width=4.2, rows=-(-len(shown) // columns)) as axes:
+            for axis in axes[len(shown) :]:
+                axis.set_visible(False)
+            for axis, (task, groups) in zip(axes, shown.items(), strict=False):
+                ends = np.concatenate([np.ravel(each["truth"]) for each in groups.values()])
+                axis.plot([ends.min(), ends.max()], [ends.min(), ends.max()], color="0.7", linewidth=1)
+                for colour, (group, each) in zip(COLOURS, groups.items(), strict=False):
+                    label = f"{group}: rank {each['rank']:.2f}"
+                    axis.scatter(each["value"], each["truth"], s=10, color=colour, label=label, alpha=0.8)
+                axis.set(title=task, xlabel="value from the logs", ylabel="measured value")
+                axis.legend(frameon=False, fontsize=8)
+
+    def sections(self, findings: Findings) -> list[Section]:
+        """Tables of all measures."""
+        parts = []
+        for title, name in (("All policies", "tasks"), ("The policies that FQE was fitted to", "alike")):
+            rows = [
+                [task, group, method, str(each["policies"]), str(each["splits"])]
+                + [f"{each[measure]:.2f}" for measure in MEASURES]
+                for task, groups in findings.plot["summary"][name].items()
+                for group, methods in groups.items()
+                for method, each in methods.items()
+            ]
+            parts.append(
+                Section(title, [Table(["task", "group", "method", "policies", "splits", *MEASURES], rows)])
+            )
+        return parts
+
+
+def judge(rows: list[dict[str, Any]]) -> Findings:
+    """Returns the verdicts on what the fits say of each policy."""
+    found = evidence(rows)
+    told = summary(found)
+    replay = {task: each for (task, kind), each in found.items() if kind == "replay"}
+    measured = [
+        {"task": task, "logs": logs, "method": method, "group": group, "alike": alike, **row}
+        for (task, logs), each in found.items()
+        for alike in (False, True)
+        for method in METHODS
+        if each.rivals or not (alike or method.startswith("fqe"))
+        for group in GROUPS
+        for row in each.judge(method, group, alike)
+    ]
+    files = {
+        f"results/{task}.csv": as_csv([row for row in rows if row["task"] == task])
+        for task in dict.fromkeys(str(row["task"]) for row in rows)
+    }
+    files["results/summary.json"] = json.dumps(plain(told), indent=1) + "\n"
+    plot = {"summary": told, "scatter": {task: scatter(each) for task, each in replay.items()}}
+    return Findings(verdicts(told, replay), measured, plot, files=files)
+
+
+def scatter(found: Evidence) -> dict[str, dict[str, Any]]:
+    """Returns values and truth of each group in the first split, and the rank correlation between them."""
+    split = found.splits[0]
+    said = found.said("functional", split)
+    assert said is not None
+    groups = {group: said.group == group for group in GROUPS}
+    return {
+        group: {
+            "value": said.value[who],
+            "truth": found.truth[who],
+            "rank": rank_correlation(found.truth[who], said.value[who]),
+        }
+        for group, who in groups.items()
+        if who.sum() >= FEWEST
+    }
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """Returns rows as CSV, numbers in five digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {name: f"{value:.5g}" if isinstance(value, float) else value for name, value in row.items()}
+        )
+    return text.getvalue()
+
+
+def verdicts(told: dict[str, Any], found: dict[str, Evidence]) -> list[Verdict]:
+    """Returns what holds of the claims about ranking, levels and trust."""
+    result = []
+    pick = lambda table, group, method, measure: {
+        task: groups[group][method][measure]
+        for task, groups in told[table].items()
+        if method in groups.get(group, {})
+    }
+    mean = lambda values: float(np.mean(list(values.values()))) if values else float("nan")
+    rival = pick("alike", "unseen", "fqe_best", "rank")
+    strong = {task for task, rank in rival.items() if rank >= 0.8}
+    if strong:
+        ranks = {t: v for t, v in pick("tasks", "unseen", "functional", "rank").items() if t in strong}
+        regrets = {t: v for t, v in pick("tasks", "unseen", "functional", "regret1").items() if t in strong}
+        result.append(
+            judged(
+                "Where FQE at its best ranks unseen policies at 0.8 or better, one functional critic that never "
+                "met them ranks them at 0.9 or better on average, with a regret of the best of at most 0.1",
+                mean(ranks) >= 0.9 and mean(regrets) <= 0.1,
+                {"rank": ranks, "regret": regrets, "FQE": rival},
+            )
+        )
+        ours, theirs = (pick("alike", "unseen", method, "error") for method in ("functional", "fqe_best"))
+        result.append(
+            judged(
+                "Its mean absolute error on unseen policies is not above that of FQE at its best",
+                all(ours[task] <= theirs[task] for task in strong),
+                {"functional": ours, "FQE": theirs},
+            )
+        )
+    known = pick("tasks", "known", "functional", "rank")
+    result.append(judged("Known policies are ranked at 0.95 or better", mean(known) >= 0.95, {"rank": known}))
+    for group in ("unseen", "known"):
+        ours, blind = (pick("tasks", group, method, "error") for method in ("functional", "blind"))
+        both = [task for task in ours if task in blind]
+        if both:
+            result.append(
+                judged(
+                    f"Its error on {group} policies is below that of the same critics blind to the policy, on "
+                    "every task",
+                    all(ours[task] < blind[task] for task in both),
+                    {"functional": ours, "blind": blind},
+                    kind="control",
+                )
+            )
+    slopes = pick("tasks", "unseen", "functional", "slope")
+    result.append(
+        judged(
+            "The slope of measured on predicted values of unseen policies is between 0.8 and 1.25 on every task",
+            all(0.8 <= slope <= 1.25 for slope in slopes.values()),
+            {"slope": slopes},
+        )
+    )
+    shares, areas = {}, {}
+    for task, each in found.items():
+        trust = each.trust()
+        marked = trust["trusted"].astype(bool)
+        shares[task] = float(trust["inside"][marked].mean()) if marked.any() else float("nan")
+        areas[task] = area_under_roc(doubt(trust), trust["error"] > QUARTER)
+    result.append(
+        judged(
+            "Of the policies that are marked as trusted at least 90 % lie in their 90 % interval, on every task",
+            all(share >= 0.9 for share in shares.values()),
+            {"inside": shares},
+        )
+    )
+    sound = [area for area in areas.values() if np.isfinite(area)]
+    result.append(
+        judged(
+            "Doubt, the larger of coverage and spread in units of their bounds, finds errors above a quarter of "
+            "the range with an area under the ROC curve of at least 0.8, where there are such errors",
+            bool(sound) and min(sound) >= 0.8,
+            {"area": areas},
+        )
+    )
+    return result
+
+
+def doubt(trust: dict[str, np.ndarray]) -> np.ndarray:
+    """Returns how much speaks against each policy: 1 where it is just trusted."""
+    return np.maximum(trust["coverage"] / COVERED, trust["spread"] / AGREED)
+
+
+STUDY = UnseenPolicies()
