@@ -55,13 +55,14 @@ class Fit:
 ALL = ("known", "unseen", "foreign")
 LOGS = {"replay": 5, "mixture": 2, "middling": 2}
 """Kinds of logs, and the splits on which functional critics are fitted to them."""
-FQE_STEPS = (1_000, 3_000, 10_000)
-"""Updates of each critic; 1,000 updates of 256 rows are as many for each policy as the functional critics have."""
+FQE_STEPS = (1_000, 8_000)
+"""Updates of each critic, of 256 rows: 1,000 are about as many rows for each policy as the functional critics have for
+each that they know, 8,000 as many updates as theirs."""
 FITS = {
     **{f"functional {logs}": Fit(logs, EvaluatorConfig(), splits) for logs, splits in LOGS.items()},
     **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},
     **{
-        f"fqe-{steps} {logs}": Fit(logs, EvaluatorConfig(method="fqe", steps=steps), splits // 2, ALL, every=4)
+        f"fqe-{steps} {logs}": Fit(logs, EvaluatorConfig(method="fqe", steps=steps), splits // 2, ALL, every=8)
         for logs, splits in LOGS.items()
         for steps in FQE_STEPS
     },

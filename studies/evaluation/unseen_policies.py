@@ -1,8 +1,13 @@
 """One critic values policies that it has never met, from logged data alone: six tasks, against a critic for each.
 
-`gathering` makes policies with known values and logs, `fitting` the values that each method comes to, both in the
-folder `evaluation` below that of the runs; what is there already is not made again. Measures are those of the DOPE
-protocol (Fu et al., 2021): rank correlation, regret of the best k, absolute error.
+`gathering` makes policies with known values and logs, `fitting` the values that each method comes to. Both take hours
+and go on where they were stopped; this study judges what they have made so far:
+
+    python studies/evaluation/gathering.py runs/evaluation
+    python studies/evaluation/fitting.py runs/evaluation runs/evaluation/fits
+    fcritic experiment run unseen-policies --dir runs --record
+
+Measures are those of the DOPE protocol (Fu et al., 2021): rank correlation, regret of the best k, absolute error.
 """
 
 import csv
@@ -15,19 +20,20 @@ from typing import Any
 
 import numpy as np
 
+from fcritic.errors import UsageError
 from fcritic.offline.evaluation import AGREED, COVERED
 from fcritic.results.plots import COLOURS, panels
 from fcritic.study.spec import Findings, Section, Study, Table, Trainings, Verdict, judged, plain
 from studies.evaluation import fitting, gathering
 
 GROUPS = ("unseen", "known", "foreign")
-METHODS = ("functional", "blind", "fqe", "fqe_3x", "fqe_10x", "fqe_best", "nearest", "again")
+METHODS = ("functional", "blind", "fqe", "fqe_8x", "fqe_best", "nearest", "again")
 """`fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy
-that they value; `fqe_3x` and `fqe_10x`: after three and ten times as many; `fqe_best`: the one of these with the
-highest mean rank correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes
-whose actions are nearest to those of the policy; `blind`: the functional critic without its code; `again`: the true
+that they know; `fqe_8x`: after eight times as many; `fqe_best`: the one of these with the highest mean rank
+correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes whose actions are
+nearest to those of the policy; `blind`: the functional critic without its code; `again`: the true
 values measured once more, with as many episodes, which shows what their own noise costs."""
-FQE = dict(zip(("fqe", "fqe_3x", "fqe_10x"), fitting.FQE_STEPS, strict=True))
+FQE = dict(zip(("fqe", "fqe_8x"), fitting.FQE_STEPS, strict=True))
 MEASURES = ("rank", "regret1", "regret5", "error", "slope")
 FEWEST = 5
 """Policies of a group that can be ranked."""
@@ -252,12 +258,19 @@ class UnseenPolicies(Study):
     shown = ("summary",)
 
     def find(self, runs: Trainings, quick: bool) -> Findings:
-        """Eight trainings of a task, five splits of them; quick: one small task, one split, few updates."""
+        """Judges the fits that there are; quick: gathers and fits one small task, with few updates."""
         folder = runs.folder / "evaluation"
-        tasks, splits, steps = (gathering.QUICK, [0], 100) if quick else (gathering.TASKS, list(range(5)), None)
-        gathering.complete(folder, tasks)
-        fitting.complete(folder, folder / "fits", list(tasks), list(fitting.FITS), splits, steps)
-        rows = [row for task in tasks for logs in fitting.LOGS for row in raw_rows(folder / "fits", task, logs)]
+        if quick:
+            gathering.complete(folder, gathering.QUICK)
+            fitting.complete(folder, folder / "fits", list(gathering.QUICK), list(fitting.FITS), [0], steps=100)
+        rows = [
+            row
+            for task in gathering.TASKS
+            for logs in fitting.LOGS
+            for row in raw_rows(folder / "fits", task, logs)
+        ]
+        if not rows:
+            raise UsageError(f"{folder} has no fits; gather and fit first, see {Path(__file__).name}")
         return judge(rows)
 
     def draw(self, findings: Findings, path: Path) -> None:
