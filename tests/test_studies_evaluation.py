@@ -52,7 +52,13 @@ def rows_of(error: float) -> list[dict]:
         for number in range(10):
             truth = 10.0 * number
             off = error if number == 9 else 0.0
-            each = {"functional": truth + off, "blind": 45.0, "nearest": truth, "fqe": truth, "fqe_8x": 45.0 + number % 2}
+            each = {
+                "functional": truth + off,
+                "blind": 45.0,
+                "nearest": truth,
+                "fqe": truth,
+                "fqe_8x": 45.0 + number % 2,
+            }
             found += [
                 said(method, 0, f"{group} {number}", group, truth, value, trusted=method != "functional" or not off,
                      coverage=10.0 if off else 1.0)

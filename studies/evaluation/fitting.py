@@ -56,8 +56,8 @@ ALL = ("known", "unseen", "foreign")
 LOGS = {"replay": 5, "mixture": 2, "middling": 2}
 """Kinds of logs, and the splits on which functional critics are fitted to them."""
 FQE_STEPS = (1_000, 8_000)
-"""Updates of each critic, of 256 rows: 1,000 are about as many rows for each policy as the functional critics have for
-each that they know, 8,000 as many updates as theirs."""
+"""Updates of each critic, of 256 rows: 1,000 are about as many rows for each policy as the functional critics have
+for each that they know, 8,000 as many updates as theirs."""
 FITS = {
     **{f"functional {logs}": Fit(logs, EvaluatorConfig(), splits) for logs, splits in LOGS.items()},
     **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},

@@ -1,7 +1,7 @@
 """One critic values policies that it has never met, from logged data alone: six tasks, against a critic for each.
 
-`gathering` makes policies with known values and logs, `fitting` the values that each method comes to. Both take hours
-and go on where they were stopped; this study judges what they have made so far:
+`gathering` makes policies with known values and logs, `fitting` the values that each method comes to. Both take
+hours and go on where they were stopped; this study judges what they have made so far:
 
     python studies/evaluation/gathering.py runs/evaluation
     python studies/evaluation/fitting.py runs/evaluation runs/evaluation/fits
