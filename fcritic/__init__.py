@@ -22,6 +22,7 @@ _HOMES = {
     "train_agent": "fcritic.api.train",
     "load": "fcritic.api.load",
     "TrainedAgent": "fcritic.api.load",
+    "to_onnx": "fcritic.api.to_onnx",
     "read_logs": "fcritic.offline.reading",
     "read_policies": "fcritic.offline.gathering",
     "Dataset": "fcritic.offline.dataset",

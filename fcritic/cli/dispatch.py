@@ -12,7 +12,7 @@ COMMANDS = {
     "train": "train an agent, or continue the run in --out",
     "resume": "continue a run, by default to its end",
     "evaluate": "run every actor of a run on fresh environments",
-    "export": "a trained agent to give away: without its replay, with a card",
+    "export": "a trained agent to give away, or its policy as an ONNX file for a robot",
     "log": "record what policies do on their task, as data for rank",
     "rank": "which policy is best, judged from logged data alone",
     "check": "what is wrong with an environment, before hours are spent on it",

@@ -8,6 +8,9 @@ import numpy as np
 
 from fcritic.types import EnvSpec, Transition
 
+CUT, SMALLEST_VARIANCE = 10.0, 1e-6
+"""Deviations at which a normalised observation is cut, and what keeps a constant one from a division by zero."""
+
 
 class Replay(eqx.Module):
     """The last `capacity` steps of every environment, the buffer R of `alg-nn`.
@@ -98,9 +101,9 @@ class Normalizer(eqx.Module):
     def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
         """Observations with mean 0 and variance 1, cut at 10 deviations against rare sensors."""
         mean, variance = (jnp.broadcast_to(value, obs.shape) for value in (self.mean, self.variance))
-        return jnp.clip((obs - mean) / jnp.sqrt(variance + 1e-6), -10.0, 10.0)
+        return jnp.clip((obs - mean) / jnp.sqrt(variance + SMALLEST_VARIANCE), -CUT, CUT)
 
     def undo(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
         """Raw observations from normalised ones that were not cut."""
         mean, variance = (jnp.broadcast_to(value, obs.shape) for value in (self.mean, self.variance))
-        return obs * jnp.sqrt(variance + 1e-6) + mean
+        return obs * jnp.sqrt(variance + SMALLEST_VARIANCE) + mean
