@@ -54,7 +54,9 @@ def test_numbers_by_hand(panel):
     assert row["end_mean"] == 401 and row["end_deviation"] == 1.0 and row["area"] == 251
     (comparison,) = found.comparisons("sac")
     assert comparison["difference"] == 400
-    assert comparison["probability_of_improvement"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    chance = comparison["probability_of_improvement"]
+    assert chance["value"] == chance["high"] == 1.0 and chance["low"] < 0.5  # three seeds each
+    assert comparison["p"] == pytest.approx(0.1)
     assert found.comparisons("nobody") == []
 
 
@@ -87,6 +89,7 @@ def verdict_of(folder, runs=RUNS[:2]):
         ((20, 21, 22, 23), (10, 11, 12, 13), "fails"),
         ((10, 20, 10, 20), (10, 20, 10, 20), "open"),
         ((10,), (20,), "open"),  # one seed decides nothing
+        ((10, 11, 12), (20, 21, 22), "open"),  # nor do three
     ],
 )
 def test_a_claim_is_decided_where_seeds_lie_apart(tmp_path, sac, td3, outcome):
@@ -94,9 +97,15 @@ def test_a_claim_is_decided_where_seeds_lie_apart(tmp_path, sac, td3, outcome):
     trained(tmp_path, RUNS[1], td3)
     verdict = verdict_of(tmp_path)
     assert verdict.outcome == outcome and (verdict.kind, verdict.source) == ("paper", "a label")
-    if len(sac) > 1:
-        means = {"td3": sum(td3) / len(td3), "sac": sum(sac) / len(sac), "frames": 400_000}
-        assert means.items() <= verdict.figures.items()
+    means = {
+        "td3": sum(td3) / len(td3),
+        "sac": sum(sac) / len(sac),
+        "frames": 400_000,
+        "seeds": [len(td3), len(sac)],
+    }
+    assert means.items() <= verdict.figures.items()
+    needed = {"open": 4 if min(td3) > max(sac) else "more than 30"}.get(outcome)
+    assert verdict.figures.get("seeds that would decide") == needed
 
 
 def test_runs_that_are_missing_or_unfinished_are_named(tmp_path):

@@ -125,11 +125,13 @@ class Comparison(Study):
 
 READING = (
     "A strong line is the mean over seeds of the mean actor's return, its shade the 95 % bootstrap interval of "
-    "that mean; thin lines are single seeds. The end score of a seed is the mean of its evaluations in the last "
-    "tenth of the frames. The interquartile mean leaves out the lowest and the highest quarter of the seeds. The "
-    "area is the mean height of the curve. Published figures are as their authors reported them, with their own "
-    "protocol. A claim holds, or fails, where the interval of P(a seed is better) lies on one side of a half; "
-    "otherwise it is open."
+    "that mean, widened for few seeds; thin lines are single seeds. The end score of a seed is the mean of its "
+    "evaluations in the last tenth of the frames. The interquartile mean leaves out the lowest and the highest quarter "
+    "of the seeds. The area is the mean height of the curve. Published figures are as their authors reported them, "
+    "with their own protocol. P(a seed is better) is the share of pairs of seeds, with its exact interval; p is Mann "
+    "and Whitney's, exact and two-sided. A claim holds, or fails, where the interval lies on one side of a half, which "
+    "is where p is below 0.05; otherwise it is open, with the number of seeds per method that would decide if they "
+    "went on to lie as these do."
 )
 
 
@@ -208,7 +210,7 @@ class Panel:
 def compare(method: Method, reference: Method) -> dict[str, Any]:
     """End scores of two methods, each at the frames that both have reached."""
     ours, theirs = _same_length(method, reference)
-    chance = statistics.improvement_interval(ours.end_scores[:, None], theirs.end_scores[:, None])
+    seeds = statistics.compared(ours.end_scores, theirs.end_scores)
     means = [float(side.end_scores.mean()) for side in (ours, theirs)]
     return {
         "method": method.run.method,
@@ -217,7 +219,8 @@ def compare(method: Method, reference: Method) -> dict[str, Any]:
         "ours": means[0],
         "theirs": means[1],
         "difference": means[0] - means[1],
-        "probability_of_improvement": chance._asdict(),
+        "probability_of_improvement": seeds.better._asdict(),
+        "p": seeds.p,
     }
 
 
@@ -335,7 +338,7 @@ def read_rows(path: Path, columns: str) -> list[dict[str, str]]:
 
 
 def _judge(claim: Better, panel: Panel) -> Verdict:
-    """Decided where the interval of P(a seed is better) lies on one side of a half."""
+    """Decided where the exact interval of P(a seed is better) lies on one side of a half: where p is below 0.05."""
     given = lambda outcome, figures: Verdict(
         f"{claim.text}, {panel.name}", outcome, figures, claim.source, claim.kind
     )
@@ -343,15 +346,17 @@ def _judge(claim: Better, panel: Panel) -> Verdict:
         return given("open", {"not run": missing})
     methods = {method.run.method: method for method in panel.methods}
     both = [methods[claim.better], methods[claim.worse]]
-    if min(len(method.values) for method in both) < ENOUGH:
-        return given("open", {"seeds": [len(method.values) for method in both]})
     row = compare(*both)
     chance = row["probability_of_improvement"]
     figures = {claim.better: row["ours"], claim.worse: row["theirs"], "frames": row["frames"]}
-    figures |= {"P(a seed is better)": chance["value"], "interval": [chance["low"], chance["high"]]}
+    figures |= {"seeds": [len(method.values) for method in both]}
+    figures |= {"P(a seed is better)": chance["value"], "interval": [chance["low"], chance["high"]], "p": row["p"]}
     if unfinished := [method.run.method for method in both if not method.finished]:
         figures["not finished"] = unfinished
     outcome = "holds" if chance["low"] > 0.5 else "fails" if chance["high"] < 0.5 else "open"
+    if outcome == "open":
+        needed = statistics.deciding_seeds(chance["value"])
+        figures["seeds that would decide"] = needed or f"more than {statistics.MOST_SEEDS}"
     return given(outcome, figures)
 
 
@@ -399,7 +404,7 @@ def _tables(panel: dict[str, Any]) -> list[str | Table]:
         ]
         parts.append(Table(heads, [_score(row) for row in panel["methods"]]))
     if panel["comparisons"]:
-        heads = ["comparison", "frames", "difference of end means", "P(a seed is better) [95 %]"]
+        heads = ["comparison", "frames", "difference of end means", "P(a seed is better) [95 %]", "p"]
         rows = []
         for row in panel["comparisons"]:
             names = f"{row['method']} beside {row['reference']}"
@@ -409,6 +414,7 @@ def _tables(panel: dict[str, Any]) -> list[str | Table]:
                     f"{row['frames']:,}",
                     f"{row['difference']:+.1f}",
                     _interval(row["probability_of_improvement"], 2),
+                    f"{row['p']:.2g}",
                 ]
             )
         parts.append(Table(heads, rows))
