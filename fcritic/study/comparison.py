@@ -126,12 +126,12 @@ class Comparison(Study):
 READING = (
     "A strong line is the mean over seeds of the mean actor's return, its shade the 95 % bootstrap interval of "
     "that mean, widened for few seeds; thin lines are single seeds. The end score of a seed is the mean of its "
-    "evaluations in the last tenth of the frames. The interquartile mean leaves out the lowest and the highest quarter "
-    "of the seeds. The area is the mean height of the curve. Published figures are as their authors reported them, "
-    "with their own protocol. P(a seed is better) is the share of pairs of seeds, with its exact interval; p is Mann "
-    "and Whitney's, exact and two-sided. A claim holds, or fails, where the interval lies on one side of a half, which "
-    "is where p is below 0.05; otherwise it is open, with the number of seeds per method that would decide if they "
-    "went on to lie as these do."
+    "evaluations in the last tenth of the frames. The interquartile mean leaves out the lowest and the highest "
+    "quarter of the seeds. The area is the mean height of the curve. Published figures are as their authors "
+    "reported them, with their own protocol. P(a seed is better) is the share of pairs of seeds, with its exact "
+    "interval; p is Mann and Whitney's, exact and two-sided. A claim holds, or fails, where the interval lies on "
+    "one side of a half, which is where p is below 0.05; otherwise it is open, with the number of seeds per "
+    "method that would decide if they went on to lie as these do."
 )
 
 
