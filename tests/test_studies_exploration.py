@@ -31,6 +31,11 @@ def test_a_gap_must_exceed_its_uncertainty():
     assert gap(low, high).below and gap(high, low).above
     wide = np.array([0.0, 4.0, 1.0])
     assert not gap(low, wide).below and not gap(low, wide).above
+    # A gap of 3 standard errors: not enough of two seeds each (4.3 are needed), enough of eight (2.1).
+    two, eight = np.array([0.0, 1.0]), np.tile([0.0, 1.0], 4)
+    far = lambda seeds: gap(seeds, seeds + 3 * np.sqrt(2 * seeds.var(ddof=1) / len(seeds)))
+    assert far(two).errors_needed == pytest.approx(4.303, abs=1e-3) and not far(two).below
+    assert far(eight).errors_needed == pytest.approx(2.145, abs=1e-3) and far(eight).below
 
 
 def test_riverswim_as_json(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):

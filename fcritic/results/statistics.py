@@ -75,8 +75,9 @@ def compared(ours: Seeds, theirs: Seeds, level: float = 0.95) -> Comparison:
 
     The interval has every probability that a test of the same level does not reject. So 1/2 lies outside of it
     where p is below 0.05: no 3 seeds against 3 decide anything (p is 0.1 at the least), separated 4 against 4 do
-    (0.029). Probabilities other than 1/2 are tested with methods of which one is, in law, the minimum or the maximum of
-    several of the other (Lehmann 1953), whichever makes the interval wider. Half pairs count against the claim.
+    (0.029). Probabilities other than 1/2 are tested with methods of which one is, in law, the minimum or the
+    maximum of several of the other (Lehmann 1953), whichever makes the interval wider. Half pairs count against
+    the claim.
     """
     difference = np.subtract.outer(np.asarray(ours, np.float64), np.asarray(theirs, np.float64))
     won = float(((difference > 0) + 0.5 * (difference == 0)).sum())
