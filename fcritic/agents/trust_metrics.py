@@ -1,0 +1,239 @@
+"""Whether data can judge a policy: the paper's two trust metrics, estimated from samples in float32.
+
+`fcritic.theory.trust` has both in closed form, for finite MDPs. Here features are rows, one for each pair (s, a) of
+a sample, and measures are the weights of these rows. The features of a network are its last hidden layer, in which
+the value is linear. On all pairs of a finite MDP, weighted by their probabilities, the estimates are exact.
+
+Nothing is ever squared before it is inverted: a second moment A is carried as its root R with R'R = A, which QR
+updates block by block. Successor features are nearly collinear, and float32 has no digits to lose.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+RANGE = 1e-10
+"""Directions with less than this share of the largest second moment are outside of the data."""
+
+OUTSIDE = 1e-6
+"""Features with more than this share of their squared length there are outside; rounding leaves less."""
+
+Rows = Float[Array, "rows d"]
+Weights = Float[Array, " rows"]
+
+
+def root(
+    features: Rows, weights: Weights | None = None, before: Float[Array, "directions d"] | None = None
+) -> Array:
+    """Returns R with R'R = sum of weights phi phi', and R_0'R_0 where a root was there `before`.
+
+    Without weights it is the mean.
+    """
+    scale = jnp.full(len(features), 1 / len(features)) if weights is None else weights
+    rows = jnp.sqrt(scale)[:, None] * features
+    return jnp.linalg.qr(rows if before is None else jnp.concatenate([before, rows]), mode="r")
+
+
+class Norm(NamedTuple):
+    """The norm ||u||_{A^-1} of Definition 1, infinite outside the range of A."""
+
+    whitening: Float[Array, "d d"]
+    """A map after which features have the second moment 1 in each covered direction, and none elsewhere."""
+    null: Float[Array, "d d"]
+    """A map to what lies outside the range."""
+    rank: Float[Array, ""]
+    """The number of directions that A covers."""
+    outside: Float[Array, ""]
+    """The share of a squared length outside that is still none."""
+
+    def squared(self, vectors: Float[Array, "*axes d"]) -> Float[Array, "*axes"]:
+        """Returns ||u||^2_{A^-1} of each vector."""
+        return jnp.where(self.leaves(vectors), jnp.inf, jnp.sum((vectors @ self.whitening) ** 2, axis=-1))
+
+    def leaves(self, vectors: Float[Array, "*axes d"]) -> Bool[Array, "*axes"]:
+        """Returns whether each vector leaves the range of A."""
+        left_out = jnp.sum((vectors @ self.null) ** 2, axis=-1)
+        return left_out > self.outside * jnp.sum(vectors**2, axis=-1)
+
+    def share_outside(self, vectors: Rows, weights: Weights | None = None) -> Float[Array, ""]:
+        """Returns the share of the mean squared length that lies outside the range of A."""
+        left_out = mean(jnp.sum((vectors @ self.null) ** 2, axis=-1), weights)
+        return left_out / jnp.maximum(mean(jnp.sum(vectors**2, axis=-1), weights), jnp.finfo(left_out.dtype).tiny)
+
+    def length(self, vectors: Float[Array, "*axes d"]) -> Float[Array, "*axes"]:
+        """Returns ||u||_{A^-1} of each vector, whose slope at zero is zero."""
+        squared = self.squared(vectors)
+        return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)
+
+
+def norm(
+    root: Float[Array, "directions d"], tolerance: float = RANGE, outside: float = OUTSIDE, ridge: float = 0.0
+) -> Norm:
+    """Returns ||.||_{A^-1} for A = R'R.
+
+    **Arguments:** `ridge`, as a share of A's mean eigenvalue, is added to what is covered.
+    """
+    values, directions = jnp.linalg.svd(root, full_matrices=True)[1:]
+    values = jnp.concatenate([values, jnp.zeros(len(directions) - len(values))]) ** 2  # fewer rows than features
+    kept = values > tolerance * values[0]
+    damped = values + ridge * values.mean()
+    scale = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, damped, 1.0)), 0.0)
+    return Norm(
+        directions.T * scale[None],
+        directions.T * ~kept[None],
+        kept.sum().astype(values.dtype),
+        jnp.float32(outside),
+    )
+
+
+def mean(values: Float[Array, " rows"], weights: Weights | None = None) -> Float[Array, ""]:
+    """Returns the weighted mean of values that may be infinite where the weight is zero."""
+    if weights is None:
+        return values.mean()
+    return jnp.sum(weights * jnp.where(weights > 0, values, 0.0)) / weights.sum()
+
+
+def coverage(logged: Norm, own: Rows, weights: Weights | None = None) -> Float[Array, ""]:
+    """Returns the evaluation trust metric C(pi, mu), eq. (5): E ||phi^pi(s, a)||^2 over the policy's own pairs.
+
+    **Arguments:** `logged` is the norm of the second moment of phi^pi over the data's pairs; `own` are the features
+    of pairs as the policy meets them. It is the rank of `logged` where these are the data's pairs.
+    """
+    return mean(logged.squared(own), weights)
+
+
+# Delta, eq. (9)
+
+
+class SampledDrift(NamedTuple):
+    """Coefficients that bound the error of the policy gradient by the A-norm of the weights' error, eq. (9)."""
+
+    first: Float[Array, ""]
+    """C_1 with absolute values, a bound on the first term's error."""
+    first_printed: Float[Array, ""]
+    """C_1 as printed: slopes of opposite signs cancel, so that it is no bound."""
+    second: Float[Array, ""]
+    """C_2, a bound on the error of the term through the policy input."""
+
+    @property
+    def delta(self) -> Float[Array, ""]:
+        """Delta = max(C_1, C_2)."""
+        return jnp.maximum(self.first, self.second)
+
+    @property
+    def delta_printed(self) -> Float[Array, ""]:
+        """Delta with C_1 as printed."""
+        return jnp.maximum(self.first_printed, self.second)
+
+
+def drift_of_choices(
+    probabilities: Float[Array, "states actions"],
+    probability_slopes: Float[Array, "states actions parameters"],
+    features: Float[Array, "states actions d"],
+    feature_slopes: Float[Array, "states actions d parameters"],
+    reference: Norm,
+    weights: Float[Array, " states"],
+) -> SampledDrift:
+    """Returns Delta of a policy that draws one of some actions, from its slopes in its parameters."""
+    lengths = reference.length(features)[..., None]
+    weighted = weights[:, None, None] * probability_slopes
+    # A slope of zero times a feature out of range adds no error: the gradient does not use the weights there.
+    terms = jnp.where(weighted != 0, weighted * lengths, 0.0)
+    steepest = reference.length(jnp.moveaxis(feature_slopes, -1, -2)).max(axis=-1)
+    return SampledDrift(
+        first=jnp.abs(terms).sum(axis=(0, 1)).max(),
+        first_printed=jnp.abs(terms.sum(axis=(0, 1))).max(),
+        second=mean(steepest.ravel(), (weights[:, None] * probabilities).ravel()),
+    )
+
+
+def drift_of_actions(
+    act: Callable[[Array], Float[Array, "states act"]],
+    code: Callable[[Array], Float[Array, " code"]],
+    features: Callable[[Array, Float[Array, " code"], Float[Array, " act"]], Float[Array, " d"]],
+    obs: Float[Array, "states obs"],
+    theta: Float[Array, " parameters"],
+    reference: Norm,
+) -> SampledDrift:
+    """Returns Delta of a policy whose action is a function of the state, as a network's is.
+
+    The sum over actions of |slope of pi(a|s)| ||phi(s, a)|| becomes the length of the feature's slope through the
+    action, and the signed sum the slope of the mean length. Parameters act through few numbers, the actions and the
+    code: no slope of all features in all parameters is ever stored.
+
+    **Arguments:** `act` and `code` are functions of the parameters, `features` one of state, code and action.
+    """
+    actions, described = act(theta), code(theta)
+    act_slopes, code_slopes = jax.jacrev(act)(theta), jax.jacrev(code)(theta)
+
+    def at(row: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        state, action, slopes = row
+        by_code, by_action = jax.jacfwd(features, (1, 2))(state, described, action)
+        signed = jax.grad(lambda chosen: reference.length(features(state, described, chosen)))(action) @ slopes
+        return _lengths(reference, by_action, slopes), signed, _lengths(reference, by_code, code_slopes).max()
+
+    lengths, signed, steepest = jax.lax.map(at, (obs, actions, act_slopes))
+    return SampledDrift(lengths.mean(axis=0).max(), jnp.abs(signed.mean(axis=0)).max(), steepest.mean())
+
+
+def _lengths(
+    reference: Norm, outer: Float[Array, "d inner"], inner: Float[Array, "inner parameters"]
+) -> Float[Array, " parameters"]:
+    """The length of each column of outer inner, without the columns themselves."""
+    if not inner.shape[0]:
+        return jnp.zeros(inner.shape[1])
+    squared = lambda part: jnp.sum(inner * ((part @ part.T) @ inner), axis=0).clip(0.0)
+    within, left_out = squared(outer.T @ reference.whitening), squared(outer.T @ reference.null)
+    return jnp.where(left_out > reference.outside * squared(outer.T), jnp.inf, jnp.sqrt(within))
+
+
+# Where a policy goes, as far as the data tell
+
+
+def visits(
+    logged: Norm,
+    features: Rows,
+    after: Rows,
+    first: Float[Array, "starts d"],
+    discount: Weights,
+    weights: Weights | None = None,
+) -> Float[Array, " rows"]:
+    """Returns how often the policy meets each logged pair, over how often the data do, d_pi / d_mu; 1 on average.
+
+    It is phi(s, a)' u, where u carries the starts along the data's transitions: the dual of LSTD, with
+    E_mu[(phi(s, a) - gamma phi(s', pi(s'))) phi(s, a)'] u = E phi(s_0, pi(s_0)). d_pi discounts from the starts.
+
+    **Arguments:** `features` of the logged pairs, whose norm `logged` is; `after` of the next states and the
+    policy's actions there; `first` of the starts; `discount` is gamma, or 0 where a task has ended.
+    """
+    here, there, begun = (rows @ logged.whitening for rows in (features, after, first))
+    scale = jnp.full(len(here), 1 / len(here)) if weights is None else weights / weights.sum()
+    moved = jnp.einsum("n,ni,nj->ij", scale, here - discount[:, None] * there, here)
+    empty = (jnp.abs(logged.whitening).sum(axis=0) == 0).astype(moved.dtype)
+    found = here @ jnp.linalg.solve(moved + jnp.diag(empty), begun.mean(axis=0))
+    return found / jnp.sum(scale * found)
+
+
+def concentrability(visited: Float[Array, " rows"], weights: Weights | None = None) -> Float[Array, ""]:
+    """Returns E_mu[w^2] for `visits` w: 1 where the data are the policy's own.
+
+    Of n logged rows only n / E_mu[w^2] count for the policy. It is at most C(pi, mu) where features are complete.
+    """
+    return mean(visited**2, weights)
+
+
+def nearest(
+    pairs: Float[Array, "pairs axes"], logged: Float[Array, "rows axes"], itself: Int[Array, " pairs"] | None = None
+) -> Float[Array, " pairs"]:
+    """Returns how far each pair (s, a) is from the nearest logged one, other than the row `itself`.
+
+    Coverage is about directions of features. A network has few of them where it has seen one action only, and goes
+    on in a straight line: a pair can be covered and far from all that was logged.
+    """
+    squares = jnp.sum(pairs**2, axis=1)[:, None] - 2 * pairs @ logged.T + jnp.sum(logged**2, axis=1)[None]
+    if itself is not None:
+        squares = squares.at[jnp.arange(len(pairs)), itself].set(jnp.inf)
+    return jnp.sqrt(squares.min(axis=1).clip(0.0))

@@ -1,0 +1,207 @@
+"""Trust metrics from samples in float32, against the exact ones of finite MDPs and brute force."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcritic.agents import trust_metrics as sampled
+from fcritic.theory import trust as exact
+from fcritic.theory.control import TabularSoftmax
+from fcritic.theory.mdp import FiniteMDP, float64
+from fcritic.theory.problems import disjoint_policies, linear_mdp
+
+STATES, ACTIONS, D = 12, 3, 4
+
+
+@pytest.fixture(params=[0, 1])
+def linear(request):
+    return linear_mdp(request.param, states=STATES, actions=ACTIONS, dim=D)
+
+
+def policies(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    return tuple(np.random.default_rng(seed).dirichlet(np.ones(ACTIONS), (2, STATES)))
+
+
+def pairs_of(mdp: FiniteMDP, pi: np.ndarray) -> np.ndarray:
+    return np.asarray(mdp.pairs(mdp.stationary(pi), pi))
+
+
+def flat(phi) -> jax.Array:
+    return jnp.asarray(np.asarray(phi).reshape(-1, phi.shape[-1]), jnp.float32)
+
+
+def weights(measure) -> jax.Array:
+    return jnp.asarray(np.asarray(measure).ravel(), jnp.float32)
+
+
+def norm_of(phi, measure, **options) -> sampled.Norm:
+    return sampled.norm(sampled.root(flat(phi), weights(measure)), **options)
+
+
+def test_coverage_of_all_pairs_is_the_exact_one(linear):
+    mdp, features = linear
+    target, behaviour = policies(3)
+    phi, own, logged = features(target), pairs_of(mdp, target), pairs_of(mdp, behaviour)
+    found = sampled.coverage(norm_of(phi, logged), flat(phi), weights(own))
+    assert found.dtype == np.float32
+    assert float(found) == pytest.approx(float(exact.coverage(phi, own, logged)), rel=1e-4)
+
+
+def test_coverage_does_not_depend_on_coordinates(linear):
+    mdp, features = linear
+    target, behaviour = policies(3)
+    own, logged = pairs_of(mdp, target), pairs_of(mdp, behaviour)
+    change = np.random.default_rng(0).normal(size=(D, D))
+    plain, changed = features(target), np.asarray(features(target)) @ change
+    of = lambda phi: float(sampled.coverage(norm_of(phi, logged), flat(phi), weights(own)))
+    assert of(changed) == pytest.approx(of(plain), rel=1e-3)
+    visited = lambda phi: float(sampled.concentrability(rate_of(mdp, target, phi, logged), weights(logged)))
+    assert visited(changed) == pytest.approx(visited(plain), rel=1e-3)
+
+
+def test_a_root_grows_block_by_block(linear):
+    mdp, features = linear
+    phi, logged = flat(features(policies(0)[0])), weights(pairs_of(mdp, policies(0)[1]))
+    half = sampled.root(phi[::2], logged[::2])
+    whole = sampled.root(phi[1::2], logged[1::2], before=half)
+    np.testing.assert_allclose(whole.T @ whole, phi.T @ (logged[:, None] * phi), rtol=1e-5, atol=1e-7)
+
+
+def test_policies_without_common_actions_need_common_features():
+    mdp, features = linear_mdp(0, states=STATES, actions=4, dim=D)
+    target, behaviour = disjoint_policies(mdp)
+    own, logged = pairs_of(mdp, target), pairs_of(mdp, behaviour)
+    tabular = np.eye(STATES * 4).reshape(STATES, 4, -1)
+    assert sampled.coverage(norm_of(tabular, logged), flat(tabular), weights(own)) == np.inf
+    shared = features(target)
+    found = float(sampled.coverage(norm_of(shared, logged), flat(shared), weights(own)))
+    assert found == pytest.approx(float(exact.coverage(shared, own, logged)), rel=1e-4)
+    assert found < 100
+
+
+def test_a_direction_that_was_never_logged_is_infinite_where_it_is_visited():
+    phi = jnp.eye(2)
+    logged = sampled.norm(sampled.root(phi[:1]))
+    assert (logged.rank, sampled.coverage(logged, phi[1:])) == (1, np.inf)
+    assert sampled.coverage(logged, 3 * phi[:1]) == pytest.approx(9.0)
+    assert sampled.coverage(logged, phi, jnp.array([1.0, 0.0])) == pytest.approx(1.0)
+
+
+def test_a_ridge_bounds_what_few_rows_say():
+    logged = jnp.array([[1.0, 0.0], [1.0, 1e-3]])
+    plain, damped = (sampled.norm(sampled.root(logged), ridge=ridge) for ridge in (0.0, 0.01))
+    assert float(plain.squared(jnp.array([0.0, 1.0]))) > 1e5
+    moment = np.asarray(logged.T @ logged) / 2
+    expected = np.linalg.inv(moment + 0.01 * np.trace(moment) / 2 * np.eye(2))[1, 1]
+    assert float(damped.squared(jnp.array([0.0, 1.0]))) == pytest.approx(expected, rel=1e-3)
+
+
+# Delta
+
+
+@float64
+def slopes_of(features, theta):
+    """Probabilities and features of a softmax policy and their slopes in its parameters."""
+    policy, theta = TabularSoftmax(STATES, ACTIONS), jnp.asarray(theta)
+    described = lambda at: features(policy(at))
+    slopes = (policy(theta), jax.jacobian(policy)(theta), described(theta), jax.jacfwd(described)(theta))
+    return [np.asarray(each, np.float32) for each in slopes]
+
+
+def test_delta_of_all_pairs_is_the_exact_one(linear):
+    mdp, features = linear
+    theta = np.random.default_rng(6).normal(size=STATES * ACTIONS)
+    reference = policies(4)[0]
+    phi, measure = features(reference), pairs_of(mdp, reference)
+    anchor = exact.invert(exact.covariance(phi, measure))
+    expected = exact.drift(TabularSoftmax(STATES, ACTIONS), features, mdp.start, theta, anchor)
+    found = sampled.drift_of_choices(
+        *map(jnp.asarray, slopes_of(features, theta)), norm_of(phi, measure), weights(mdp.start)
+    )
+    for name in ("first", "first_printed", "second"):
+        assert float(getattr(found, name)) == pytest.approx(float(getattr(expected, name)), rel=1e-4)
+    assert float(found.delta) == pytest.approx(float(expected.delta()), rel=1e-4)
+    assert float(found.delta_printed) == pytest.approx(float(expected.delta("printed")), rel=1e-4)
+
+
+def small_network():
+    """Actions of 2 numbers at 5 states, a code of 3 numbers and features of 6, of 8 parameters."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    obs, hidden, coding, theta = draw(5, 4), draw(6, 9), draw(3, 8), draw(8)
+    act = lambda at: jnp.tanh(obs @ at.reshape(4, 2))
+    code = lambda at: jnp.tanh(coding @ at)
+    features = lambda state, code, action: jnp.tanh(hidden @ jnp.concatenate([state, code, action]))
+    logged = draw(40, 6)
+    return act, code, features, obs, theta, sampled.norm(sampled.root(logged)), np.asarray(logged)
+
+
+def test_delta_of_a_network_is_that_of_all_its_slopes():
+    act, code, features, obs, theta, reference, logged = small_network()
+    found = sampled.drift_of_actions(act, code, features, obs, theta, reference)
+    inverse = np.linalg.inv(logged.T @ logged / len(logged))
+    length = lambda slopes: np.sqrt(np.einsum("sip,ij,sjp->sp", slopes, inverse, slopes))
+    of = lambda acting, described: jax.vmap(lambda s, a: features(s, code(described), a))(obs, act(acting))
+    first, second = (np.asarray(each) for each in jax.jacfwd(of, (0, 1))(theta, theta))
+    assert float(found.first) == pytest.approx(length(first).mean(axis=0).max(), rel=1e-4)
+    assert float(found.second) == pytest.approx(length(second).max(axis=1).mean(), rel=1e-4)
+    mean_length = lambda at: reference.length(of(at, theta)).mean()
+    ends = [[float(mean_length(theta + sign * 1e-2 * unit)) for sign in (1, -1)] for unit in np.eye(8)]
+    slopes = np.array([(above - below) / 2e-2 for above, below in ends])
+    assert float(found.first_printed) == pytest.approx(abs(slopes).max(), rel=1e-2)
+    assert float(found.first_printed) < float(found.first)
+
+
+def test_delta_is_infinite_where_a_slope_leaves_what_was_logged():
+    act, code, features, obs, theta, _, logged = small_network()
+    flat_ = logged.copy()
+    flat_[:, 0] = 0.0
+    narrow = sampled.norm(sampled.root(jnp.asarray(flat_)))
+    assert sampled.drift_of_actions(act, code, features, obs, theta, narrow).delta == np.inf
+    deaf = lambda state, code, action: features(state, code, action).at[0].set(0.0)
+    assert np.isfinite(sampled.drift_of_actions(act, code, deaf, obs, theta, narrow).delta)
+
+
+# Visits
+
+
+def rate_of(mdp: FiniteMDP, target: np.ndarray, phi, logged: np.ndarray) -> jax.Array:
+    """Visits of a policy on all triples (s, a, s') of an MDP, summed to pairs."""
+    states, actions = mdp.r.shape
+    phi = np.asarray(phi)
+    following = np.einsum("sa,sad->sd", target, phi)  # features of s' and the policy's actions there
+    after = np.einsum("sax,xd->sad", mdp.P, following)
+    first = np.einsum("s,sd->d", mdp.start, following)[None]
+    measure = weights(logged)
+    gamma = jnp.full(states * actions, mdp.gamma, jnp.float32)
+    norm = sampled.norm(sampled.root(flat(phi), measure))
+    return sampled.visits(norm, flat(phi), flat(after), flat(first), gamma, measure)
+
+
+def test_visits_of_tabular_features_are_the_ratio_of_the_two_measures(linear):
+    mdp, _ = linear
+    target, behaviour = policies(3)
+    logged = pairs_of(mdp, behaviour)
+    tabular = np.eye(STATES * ACTIONS).reshape(STATES, ACTIONS, -1)
+    found = rate_of(mdp, target, tabular, logged)
+    own = np.asarray(mdp.occupancy(target))[:, None] * target
+    np.testing.assert_allclose(found, (own / logged).ravel(), rtol=2e-3)
+    assert float(sampled.concentrability(found, weights(logged))) == pytest.approx(
+        (own**2 / logged).sum(), rel=1e-3
+    )
+
+
+def test_few_directions_ask_for_less_than_coverage(linear):
+    mdp, features = linear
+    target, behaviour = policies(3)
+    logged, own = pairs_of(mdp, behaviour), np.asarray(mdp.occupancy(target))[:, None] * target
+    phi = features(target)
+    found = float(sampled.concentrability(rate_of(mdp, target, phi, logged), weights(logged)))
+    assert 1 - 1e-4 <= found <= float(exact.coverage(phi, own, logged)) + 1e-4
+
+
+def test_the_nearest_pair_is_another_one():
+    logged = jnp.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
+    np.testing.assert_allclose(sampled.nearest(logged, logged, jnp.arange(3)), [1.0, np.sqrt(18), 1.0], rtol=1e-5)
+    np.testing.assert_allclose(sampled.nearest(jnp.array([[0.0, 0.5]]), logged[:2]), [0.5], rtol=1e-5)
