@@ -6,7 +6,7 @@ import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
     # Python put the working folder first. Files of a stranger there must not pass for plugins or trackers.
-    # Tasks that the user trusts are found in the working folder all the same, see `fcritic.envs.code`.
+    # Tasks that the user trusts are found in the working folder all the same, see `fcritic.code`.
     _package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if sys.path[0] in ("", os.getcwd()) and os.getcwd() != _package:
         del sys.path[0]

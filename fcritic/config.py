@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.agents.recipes import ALGORITHMS, find_recipe
+from fcritic.agents.recipes import ALGORITHMS, Recipe, algorithm_of, named_recipe
 from fcritic.disk import require_memory
 from fcritic.envs.local import LONGEST
 from fcritic.errors import UsageError, did_you_mean, require_at_least, shown
@@ -114,7 +114,8 @@ class TrainConfig:
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
     recipe: str = "fac"
-    """Algorithm and its numbers: fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+) or an ablation."""
+    """Algorithm and its numbers: fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+), an ablation, or
+    your own code (path/to/file.py:Name)."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), your own code (module:factory or
     path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (the number is the
@@ -184,15 +185,20 @@ class TrainConfig:
             raise UsageError(f"--seed and --seeds must stay below {2**32}; lower --seed {self.seed}")
 
     @staticmethod
-    def of(recipe: str, **changes: Any) -> "TrainConfig":
+    def of(recipe: Recipe, **changes: Any) -> "TrainConfig":
         """The config of a recipe, with changes of its fields."""
-        return TrainConfig(find_recipe(recipe), recipe=recipe, **changes)
+        name, agent = named_recipe(recipe)
+        return TrainConfig(agent, recipe=name, **changes)
 
     @property
     def run_name(self) -> str:
         """A folder's name for a run of this config that was given none."""
-        task = re.sub(r"[^\w.:+-]", "_", self.task)
-        return f"{self.recipe}-{task}-{self.seed}"
+        return re.sub(r"[^\w.:+-]", "_", f"{self.recipe}-{self.task}-{self.seed}")
+
+    @property
+    def algorithm(self) -> str:
+        """The name of the agent's class."""
+        return algorithm_of(type(self.agent), self.recipe)
 
     @property
     def frames_per_iteration(self) -> int:
@@ -229,12 +235,7 @@ class TrainConfig:
     def to_json(self) -> dict[str, Any]:
         """Returns nested plain values, from which `from_json` makes the same config; refuses what it could not."""
         kind = type(self.agent)
-        if ALGORITHMS.get(kind.__name__) is not kind:
-            raise UsageError(
-                f"{kind.__name__} is not a registered algorithm, so a run of it could not be loaded; "
-                f"register it before training: fcritic.register({kind.__name__})"
-            )
-        data = {"algorithm": kind.__name__} | dataclasses.asdict(self)
+        data = {"algorithm": self.algorithm} | dataclasses.asdict(self)
         try:
             read = dataclasses.asdict(TrainConfig.from_json(json.loads(json.dumps(data))))
         except (UsageError, TypeError, ValueError, NameError) as error:
@@ -250,7 +251,7 @@ class TrainConfig:
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise UsageError(
                 f"config.json names an unknown algorithm {algorithm!r:.60}; if it is yours, call fcritic.register "
-                "with its class first, else update fcritic"
+                "with its class first or name it path/to/file.py:Name, else update fcritic"
             )
         fields = {name: value for name, value in data.items() if name not in ("algorithm", "agent")}
         agent = _from_json(ALGORITHMS[algorithm], data.get("agent"), "agent.")

@@ -83,6 +83,63 @@ def facts_of(number):
     return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
 
 
+def test_an_own_agent_and_an_own_task_train_on_a_node(tmp_path):
+    """Whose home knows no trusted code, in another folder than that of the names."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "mine.py").write_text(MINE)
+    told = subprocess.run(
+        [sys.executable, "-m", "fcritic", "experiment", "run", "mine.py", "--on", "ray", "--dir", "runs", "--json"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "XDG_CONFIG_HOME": str(tmp_path / "home")},
+        cwd=here,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert told.returncode == 0, told.stderr[-2000:]
+    (run,) = (here / "runs").glob("*/")
+    stored = RunDirectory.open_existing(run)
+    assert stored.newest_frame() == 60 and stored.config["algorithm"] == "mine.py:Mine"
+
+
+MINE = """
+import dataclasses
+import gymnasium
+from fcritic.agents.td3 import TD3
+from fcritic.study.comparison import Comparison
+from fcritic.study.spec import Run
+
+@dataclasses.dataclass(frozen=True)
+class Mine(TD3):
+    boldness: float = 0.5
+
+def make():
+    return gymnasium.make("Pendulum-v1", max_episode_steps=10)
+
+SMALL = {"agent.actor_hidden": (8,), "agent.critic_hidden": (9,), "agent.batch_size": 5, "warmup": 20}
+RUN = Run("mine.py:Mine", "mine.py:make", 1, 1, 60, options=tuple(SMALL.items()))
+STUDY = Comparison("mine", "Does it run?", (RUN,))
+"""
+
+
+def test_a_node_has_names_of_code_from_the_folder_of_the_study(tmp_path, monkeypatch):
+    """And its own list of what is trusted, for the process that it starts."""
+    from fcritic.study.spec import Run
+
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(cluster, "resume", lambda path, _: os.getcwd())
+    run = Run("mine.py:Mine", "mine.py:make", 1, 1, 60)
+    (tmp_path / "marker").touch()
+    told = cluster._train(str(tmp_path / "run"), str(tmp_path / "marker"), str(tmp_path / "here"), run)
+    trusted = (tmp_path / "home" / "fcritic" / "trusted-tasks").read_text()
+    assert told == str(tmp_path / "here") and {"mine.py:make", "mine.py:Mine"} == {
+        line.rpartition("/")[2] for line in trusted.splitlines()
+    }
+
+
 def test_what_no_node_has_is_refused(tmp_path, monkeypatch):
     class Nodes:
         nodes = staticmethod(lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
@@ -93,5 +150,5 @@ def test_what_no_node_has_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_node_that_sees_another_folder_says_so(tmp_path):
-    told = cluster._train(str(tmp_path / "run"), str(tmp_path / "no" / "marker"))
+    told = cluster._train(str(tmp_path / "run"), str(tmp_path / "no" / "marker"), str(tmp_path), RUN)
     assert "name a shared folder with --dir" in told and not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ FILES = {
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 FLOW = [
-    ["types", "errors", "ensembles", "randomness", "disk"],
+    ["types", "errors", "ensembles", "randomness", "disk", "code"],
     ["networks"],
     ["kernels", "envs"],
     ["agents"],
@@ -120,7 +120,7 @@ MODELS = "fcritic.envs.exact"
 
 def test_environments_know_only_the_types():
     for module in in_unit("envs"):
-        assert {unit(other) for other in OURS[module]} <= {"envs", "types", "errors", "disk"}, module
+        assert {unit(other) for other in OURS[module]} <= {"envs", "types", "errors", "disk", "code"}, module
 
 
 def test_the_rest_of_the_package_reaches_kernels_by_their_door():
@@ -161,7 +161,7 @@ def test_the_check_of_environments_knows_no_agents():
     modules = [module for module in FILES if module.startswith("fcritic.envs.check")]
     assert modules
     for module in modules:
-        assert {unit(other) for other in reachable(module)} <= {"envs", "types", "errors", "disk"}, module
+        assert {unit(other) for other in reachable(module)} <= {"envs", "types", "errors", "disk", "code"}, module
 
 
 def test_watching_needs_the_standard_library_alone():

@@ -72,6 +72,7 @@ MARKED = {
         "test_networks.py::test_a_critic_is_the_joint_encoder_of_two_codes",
         "test_offline_evaluation.py",
         "test_offline_runs.py",
+        "test_own_agents.py",
         "test_own_tasks.py",
         "test_packed.py",
         "test_partners.py",

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, TypeVar
 
+from fcritic import code
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.fac import FAC
 from fcritic.agents.sac import SAC
@@ -13,7 +14,11 @@ from fcritic.networks.actor_encoder import EncoderConfig
 Kind = TypeVar("Kind", bound=type[AbstractAgent])
 
 ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
-"""The class of each algorithm, by the name that `config.json` holds; `register` adds others."""
+"""The class of each algorithm, by the name that `config.json` holds; `register` and `find_recipe` add others."""
+
+_OURS = tuple(ALGORITHMS.values())
+
+Recipe = str | AbstractAgent | type[AbstractAgent]
 
 SMALL = FAC(
     members=4,
@@ -71,8 +76,7 @@ def register(kind: Kind) -> Kind:
 
     It is kept for this program alone: whoever loads a run of it registers the class first.
     """
-    if "__dataclass_fields__" not in vars(kind):  # of its own, not inherited
-        raise UsageError(f"{kind.__name__} is not a dataclass; put @dataclasses.dataclass(frozen=True) above it")
+    _require_dataclass(kind)
     known = ALGORITHMS.get(kind.__name__, kind)
     if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):  # a cell may be run again
         raise UsageError(f"there is an algorithm {kind.__name__} in {known.__module__}; give yours another name")
@@ -81,11 +85,77 @@ def register(kind: Kind) -> Kind:
 
 
 def find_recipe(name: str) -> AbstractAgent:
-    """Returns the agent of a recipe."""
+    """Returns the agent of a recipe; runs the code of one that is your own, ``path/to/file.py:Name``."""
+    if ":" in name:
+        return _own_recipe(name)
     if name not in RECIPES:
         hint = did_you_mean(name, RECIPES) or f"; known are {', '.join(RECIPES)}"
         raise UsageError(f"unknown recipe '{name}'{hint}")
     return RECIPES[name][0]
+
+
+def named_recipe(recipe: Recipe) -> tuple[str, AbstractAgent]:
+    """The name and the agent of a recipe that is given in Python; a class that has no place is registered."""
+    if isinstance(recipe, str):
+        return recipe, find_recipe(recipe)
+    kind = recipe if isinstance(recipe, type) else type(recipe)
+    if not issubclass(kind, AbstractAgent):
+        raise UsageError(f"a recipe is a name, an agent or its class, not {recipe!r:.60}")
+    agent = recipe() if isinstance(recipe, type) else recipe
+    if kind in _OURS:
+        return kind.__name__.lower(), agent
+    if kind not in ALGORITHMS.values():
+        _require_dataclass(kind)
+        ALGORITHMS[code.name_of(kind) or register(kind).__name__] = kind
+    return algorithm_of(kind), agent
+
+
+def algorithm_of(kind: type[AbstractAgent], recipe: str = "") -> str:
+    """The name of an algorithm's class in `config.json`; of several the recipe's."""
+    names = [name for name, known in ALGORITHMS.items() if known is kind]
+    if not names:
+        raise UsageError(
+            f"{kind.__name__} is not a registered algorithm, so a run of it could not be loaded; "
+            f"register it before training: fcritic.register({kind.__name__})"
+        )
+    return recipe if recipe in names else names[0]
+
+
+def about(recipe: str) -> str:
+    """A line that describes a recipe."""
+    if recipe in RECIPES:
+        return RECIPES[recipe][1]
+    lines = (type(find_recipe(recipe)).__doc__ or "").strip().splitlines()
+    return lines[0] if lines else "your own"
+
+
+def _own_recipe(name: str) -> AbstractAgent:
+    code.require_name(name, "recipe")
+    found = code.find(name)
+    if found is None:
+        raise code.missing(name, (AbstractAgent,))
+    if isinstance(found, type) and issubclass(found, AbstractAgent):
+        _require_dataclass(found)
+    if callable(found):
+        try:
+            found = found()
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{name} cannot make its agent: {code.told(error)}") from error
+    if not isinstance(found, AbstractAgent):
+        raise UsageError(
+            f"{name} is a {type(found).__name__}; name an agent, its class or a function that makes it"
+        )
+    if type(found) not in _OURS:
+        _require_dataclass(type(found))
+        ALGORITHMS[name] = type(found)
+    return found
+
+
+def _require_dataclass(kind: type) -> None:
+    if "__dataclass_fields__" not in vars(kind):  # of its own, not inherited
+        raise UsageError(f"{kind.__name__} is not a dataclass; put @dataclasses.dataclass(frozen=True) above it")
 
 
 def changed_fields(agent: AbstractAgent) -> dict[str, object]:

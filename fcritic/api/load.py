@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 import numpy as np
 
 from fcritic import ensembles
+from fcritic.agents.recipes import Recipe
 from fcritic.api import valuation
 from fcritic.api.trust import config_of
 from fcritic.api.valuation import Critics, Sight, critics_of
@@ -204,16 +205,17 @@ def load(
     best: bool = False,
     actor: int | None = None,
     task: Task | None = None,
+    recipe: Recipe | None = None,
 ) -> TrainedAgent:
     """The agent of a run's newest whole checkpoint. Nothing in the run's folder is executed.
 
     `seed` is the number of a seed, by default the run's first. With `best` the policies are those of that seed's
     best evaluation so far; the critics are the newest in any case. `actor` is who acts, by default the first.
-    `task` takes the place of the recorded one, where that was a callable or has moved.
+    `task` and `recipe` take the place of the recorded ones, where these were given in Python or have moved.
     """
     prepare()
     run = RunDirectory.open_existing(directory)
-    config = config_of(run, task)
+    config = config_of(run, task, recipe)
     newest = run.require_checkpoint()
     seed = config.seed if seed is None else seed
     if seed not in config.seed_numbers:

@@ -6,8 +6,9 @@ import signal
 from typing import Any, get_type_hints
 import warnings
 
+from fcritic.agents.recipes import Recipe
 from fcritic.api.load import TrainedAgent, load
-from fcritic.api.trust import trust_task
+from fcritic.api.trust import trust_config
 from fcritic.config import TrainConfig, fits
 from fcritic.envs.own import GIVEN, Task, name_of
 from fcritic.errors import UsageError, did_you_mean
@@ -15,12 +16,13 @@ from fcritic.training.loop import train
 from fcritic.training.signals import Interrupted
 
 
-def configure(recipe: str | TrainConfig = "fac-small", task: Task | None = None, **options: Any) -> TrainConfig:
+def configure(recipe: Recipe | TrainConfig = "fac-small", task: Task | None = None, **options: Any) -> TrainConfig:
     """The config of a recipe, or another config, with changes: the options of `fcritic train`, by their names.
 
-    Options of the encoder are given together: ``encoder={"probes": 64}``.
+    A recipe is a name, also of your own code, an agent or its class. Options of the encoder are given together:
+    ``encoder={"probes": 64}``.
     """
-    config = TrainConfig.of(recipe) if isinstance(recipe, str) else recipe
+    config = recipe if isinstance(recipe, TrainConfig) else TrainConfig.of(recipe)
     if task is not None:
         options["task"] = name_of(task)
     own = {name: options.pop(name) for name in list(options) if name in _settable(TrainConfig)}
@@ -29,7 +31,7 @@ def configure(recipe: str | TrainConfig = "fac-small", task: Task | None = None,
 
 
 def train_agent(
-    recipe: str | TrainConfig = "fac-small",
+    recipe: Recipe | TrainConfig = "fac-small",
     task: Task | None = None,
     out: str | Path | None = None,
     *,
@@ -44,7 +46,7 @@ def train_agent(
     goes on. Works in threads, where nothing listens to signals.
     """
     config = configure(recipe, task, **options)
-    trust_task(config.task)
+    trust_config(config)
     if config.task.startswith(GIVEN):
         warnings.warn(
             f"{config.task} has no name to import it by: to load or continue, give task= again", stacklevel=2

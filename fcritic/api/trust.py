@@ -1,7 +1,8 @@
-"""The line between tasks that the user has typed and tasks that a file names.
+"""The line between code that the user has typed and code that a file names.
 
-A task that is code becomes trusted when its user names it, in `fcritic train`, `fcritic check` or
-`fcritic.train_agent`. A file, such as the `config.json` of a run that was made elsewhere, can only name such code.
+A task or an algorithm that is code becomes trusted when its user names it, in `fcritic train`, `fcritic check`,
+`fcritic describe` or `fcritic.train_agent`. A file, such as the `config.json` of a run that was made elsewhere, can
+only name such code.
 """
 
 import dataclasses
@@ -11,10 +12,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from fcritic import envs
+from fcritic.code import Code, code_named
 from fcritic.errors import UsageError
 from fcritic.runs.trust import standing, trust
 
 if TYPE_CHECKING:  # it imports JAX, which the check of an environment does without
+    from fcritic.agents.recipes import Recipe
     from fcritic.config import TrainConfig
     from fcritic.runs.directory import RunDirectory
 
@@ -26,38 +29,60 @@ def trust_task(task: str) -> None:
         trust(code.files, code.name)
 
 
+def trust_config(config: "TrainConfig") -> None:
+    """The same for the task and the algorithm of a configuration; the name of its recipe is a label, never run."""
+    trust_task(config.task)
+    if ":" in config.algorithm and not (code := code_named(config.algorithm)).flaw:
+        trust(code.files, code.name)
+
+
 def require_trusted(task: str, folder: Path) -> None:
     """Refuses a task, named by the run in `folder`, whose code is the run's or is not trusted as it is now."""
     code = envs.code_of(task)
-    if code is None:
-        return
+    if code is not None:
+        _require(code, f"task {task}", folder, f"fcritic check {shlex.quote(task)}")
+
+
+def _require(code: Code, named: str, folder: Path, again: str) -> None:
+    kind, _, name = named.partition(" ")
     home = Path(os.path.realpath(folder))
     for file in code.files:
         if Path(os.path.realpath(file)).is_relative_to(home):
-            raise UsageError(f"{folder} brings the code of its own task, {file}; move it out if you trust it")
+            raise UsageError(f"{folder} brings the code of its own {kind}, {file}; move it out if you trust it")
     if code.flaw:
-        raise UsageError(f"{folder} names the task {task}, but {code.flaw}")
+        raise UsageError(f"{folder} names the {named}, but {code.flaw}")
     found = standing(code.files, code.name)
     if found == "trusted":
         return
     if not code.files:
-        raise UsageError(f"{folder} names the task {task}, whose code is in no file; give it in Python, as task=")
-    again = f"fcritic check {shlex.quote(task)}"
+        raise UsageError(f"{folder} names the {named}, whose code is in no file; give it in Python, as {kind}=")
     if found == "changed":
         raise UsageError(
             f"{code.files[-1]} has changed since you trusted it; if you trust it as it is now: {again}"
         )
-    raise UsageError(f"{folder} wants to run {task} of {code.files[-1]}; if you know and trust that code: {again}")
+    raise UsageError(f"{folder} wants to run {name} of {code.files[-1]}; if you know and trust that code: {again}")
 
 
-def config_of(run: "RunDirectory", task: envs.Task | None = None) -> "TrainConfig":
+def config_of(run: "RunDirectory", task: envs.Task | None = None, recipe: "Recipe | None" = None) -> "TrainConfig":
     """The configuration of a run; refused where it would run code that its user has not trusted.
 
-    `task` takes the place of the one that is recorded: code that has moved, or a callable of this program.
+    `task` and `recipe` take the place of those that are recorded: code that has moved, or of this program.
     """
-    from fcritic.config import TrainConfig, require_memory_for_networks
+    from fcritic.agents.recipes import algorithm_of, find_recipe, named_recipe
+    from fcritic.config import MOST_LETTERS, TrainConfig, require_memory_for_networks
 
-    config = TrainConfig.from_json(run.config)
+    data = run.config
+    if recipe is not None:
+        name, agent = named_recipe(recipe)
+        data |= {"recipe": name, "algorithm": algorithm_of(type(agent), name)}
+    else:
+        named = data.get("algorithm")
+        if isinstance(named, str) and ":" in named and named.isprintable() and len(named) <= MOST_LETTERS:
+            _require(
+                code_named(named), f"recipe {named}", run.path, f"fcritic describe --recipe {shlex.quote(named)}"
+            )
+            find_recipe(named)
+    config = TrainConfig.from_json(data)
     require_memory_for_networks(config)
     if task is not None:
         return dataclasses.replace(config, task=envs.name_of(task))

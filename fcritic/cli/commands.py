@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from fcritic.agents.recipes import RECIPES
-from fcritic.api.trust import trust_task
+from fcritic.agents.recipes import about
+from fcritic.api.trust import trust_config
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
@@ -48,7 +48,7 @@ def train(args: list[str]) -> int:
     default = _default_config(args)
     options = parse(TrainOptions, args, "train", TrainOptions(default))
     config = options.config
-    trust_task(config.task)
+    trust_config(config)
     out = options.out or f"runs/{config.run_name}"
     note = _chosen_by_device(args, default)
     return _train(config, out, f"fcritic train {shlex.join(args)}", options, note)
@@ -201,8 +201,9 @@ def describe(args: list[str]) -> None:
     from fcritic.training.cost import describe, describe_text
 
     options = parse(DescribeOptions, args, "describe", DescribeOptions(_default_config(args)))
+    trust_config(options.config)
     facts = describe(options.config)
-    line = RECIPES[options.config.recipe][1]
+    line = about(options.config.recipe)
     print(json.dumps(facts, indent=2) if options.json else describe_text(facts, line))
 
 

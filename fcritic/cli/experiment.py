@@ -30,7 +30,7 @@ class ListOptions:
 @dataclasses.dataclass(frozen=True)
 class _OneStudy:
     name: Name
-    """A study of the list, or a file of your own, FILE.py, with a STUDY."""
+    """A study of the list, or a file of your own, FILE.py, with a STUDY, or FILE.py:NAME."""
     studies: str | None = None
     """Folder of studies; without it the one beside the package."""
     dir: str = "runs/experiments"

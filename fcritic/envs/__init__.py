@@ -6,10 +6,10 @@ import zlib
 
 import numpy as np
 
+from fcritic.code import Code, require_name
 from fcritic.disk import require_memory
 from fcritic.envs import own
 from fcritic.envs.base import AbstractEnv, EnvState, Step, Units
-from fcritic.envs.code import Code, require_name
 from fcritic.envs.dmc import INSTALL, DMCEnv, dmc_tasks, has_suite
 from fcritic.envs.gym import GymEnv, code_of_registered, gym_tasks
 from fcritic.envs.gym_vector import GymVectorGroup

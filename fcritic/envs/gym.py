@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fcritic.code import Code, code_in_module, import_module, require_name
 from fcritic.envs.answers import WrongAnswer, number, numbers, parts, truth
 from fcritic.envs.base import AbstractEnv, ActionRange, EnvState, Step, Units
-from fcritic.envs.code import Code, code_in_module, import_module, require_name
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
 

@@ -5,27 +5,14 @@ returns a Gymnasium vector environment with so many sub-environments.
 """
 
 from collections.abc import Callable
-import functools
 import inspect
-import os
-import re
-import sys
-from types import ModuleType
 from typing import Any
 
+from fcritic import code
+from fcritic.code import Code, require_name, told
 from fcritic.envs.base import AbstractEnv
-from fcritic.envs.code import (
-    OF_FILE,
-    Code,
-    code_in_file,
-    code_in_module,
-    import_module,
-    require_name,
-    run_file,
-    told,
-)
 from fcritic.envs.gym import GymEnv
-from fcritic.errors import UsageError, did_you_mean
+from fcritic.errors import UsageError
 
 Factory = Callable[..., Any]
 Task = str | Factory
@@ -34,7 +21,6 @@ GIVEN = "given:"
 """Begins the name of a callable that no other program could find; it lives in this process alone."""
 
 _given: dict[str, Factory] = {}
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def name_of(task: Task) -> str:
@@ -43,11 +29,9 @@ def name_of(task: Task) -> str:
         return task
     if not callable(task):
         raise UsageError(f"a task is a name or a callable that builds an environment, not {task!r:.60}")
-    module, qualname = getattr(task, "__module__", None), getattr(task, "__qualname__", None)
-    if module and qualname and module != "__main__" and _found(sys.modules.get(module), qualname) is task:
-        of_file = module.startswith(OF_FILE)
-        return f"{os.path.relpath(sys.modules[module].__file__) if of_file else module}:{qualname}"
-    name = f"{GIVEN}{qualname or type(task).__name__}"
+    if (found := code.name_of(task)) is not None:
+        return found
+    name = f"{GIVEN}{getattr(task, '__qualname__', None) or type(task).__name__}"
     _given[name] = task
     return name
 
@@ -55,10 +39,7 @@ def name_of(task: Task) -> str:
 def code_of(task: str) -> Code | None:
     """The code that a task with a colon names; None for a callable that this program has given."""
     require_name(task)
-    if task.startswith(GIVEN):
-        return None
-    place, _, name = task.rpartition(":")
-    return code_in_file(place, name) if place.endswith(".py") else code_in_module(place, name)
+    return None if task.startswith(GIVEN) else code.code_named(task)
 
 
 def find_factory(task: str) -> Factory | None:
@@ -70,13 +51,9 @@ def find_factory(task: str) -> Factory | None:
             )
         return _given[task]
     require_name(task)
-    place, _, name = task.rpartition(":")
-    if not place or not _NAME.fullmatch(name):  # ``module:Name-v0`` is Gymnasium's
-        return None
-    module = run_file(place) if place.endswith(".py") else import_module(place)
-    found = _found(module, name)
+    found = code.find(task)
     if found is None:
-        return _missing(task, module, name)
+        return _perhaps_gymnasiums(task)
     if not callable(found):
         raise UsageError(
             f"{task} is a {type(found).__name__}; name a function or class that builds the environment"
@@ -127,16 +104,11 @@ def _require_gym(task: str, env: Any) -> None:
         )
 
 
-def _found(module: ModuleType | None, qualname: str) -> Any:
-    return functools.reduce(lambda owner, name: getattr(owner, name, None), qualname.split("."), module)
-
-
-def _missing(task: str, module: ModuleType, name: str) -> None:
+def _perhaps_gymnasiums(task: str) -> None:
     """None for what Gymnasium may know by this name; otherwise an error that names the closest."""
     import gymnasium
 
-    place = task.rpartition(":")[0]
-    if not place.endswith(".py") and name in gymnasium.registry:
-        return None
-    known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-    raise UsageError(f"{place} has no {name}{did_you_mean(name, known)}")
+    place, _, name = task.rpartition(":")
+    if not code.is_name(task) or (not code.is_file(place) and name in gymnasium.registry):
+        return
+    raise code.missing(task)

@@ -17,11 +17,11 @@ from fcritic import ensembles
 from fcritic.api.load import TrainedAgent
 from fcritic.api.trust import config_of
 from fcritic.api.valuation import actions
+from fcritic.code import import_module, run_file
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
 from fcritic.envs import task_units
 from fcritic.envs.base import Units
-from fcritic.envs.code import import_module, run_file
 from fcritic.errors import CheckpointError, UsageError, did_you_mean
 from fcritic.networks.policies import GaussianPolicy, Policy
 from fcritic.offline.candidates import PROBES, Act, Candidate, require_actions, verified

@@ -20,8 +20,8 @@ from fcritic.types import EnvSpec
 def of_run(path: str, task: Task | None = None) -> Source:
     """Returns the source in a run: what the ring held at its newest whole checkpoint, of all seeds."""
     run = RunDirectory.open_existing(path)
-    recorded = TrainConfig.from_json(run.config).task
-    if task is not None and name_of(task) != recorded and code_of(recorded) is None:
+    recorded = run.config.get("task")
+    if isinstance(recorded, str) and task is not None and name_of(task) != recorded and code_of(recorded) is None:
         raise UsageError(f"{path} is of the task {recorded}, not {name_of(task)}; choose another --task")
     config = config_of(run, task)
     spec, units = task_units(config.task)

@@ -6,15 +6,13 @@ folder, whose code nobody has asked to run.
 
 import ast
 import importlib
-import importlib.util
 from pathlib import Path
 import re
 import sys
-import traceback
 from types import ModuleType
-import zlib
 
 import fcritic
+from fcritic.code import run_file
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.study.spec import Study
 
@@ -56,11 +54,12 @@ def group_of(file: Path, folder: Path) -> str:
 
 def load(name: str, named: str | None = None, group: str | None = None) -> tuple[Study, Path]:
     """A study and its file, by its name or by that of a file of the user's own."""
-    if name.endswith(".py"):
-        file = Path(name).resolve()
+    place, _, own = name.rpartition(":") if re.search(r"\.py:\w+$", name) else (name, "", "STUDY")
+    if place.endswith(".py"):
+        file = Path(place).resolve()
         if not file.is_file():
-            raise UsageError(f"there is no file {name}; name a Python file with a STUDY, or a study of this list")
-        module = _module_in(file, BESIDE) if file.is_relative_to(BESIDE) else _module_of(file)
+            raise UsageError(f"there is no file {place}; name a Python file with a STUDY, or a study of this list")
+        module = _module_in(file, BESIDE) if file.is_relative_to(BESIDE) else run_file(str(file))
     else:
         folder = folder_of(named)
         known = studies(folder, group)
@@ -69,9 +68,9 @@ def load(name: str, named: str | None = None, group: str | None = None) -> tuple
             raise UsageError(f"unknown experiment '{name}'{hint}")
         file = known[name]
         module = _module_in(file, folder)
-    study = getattr(module, "STUDY", None)
+    study = getattr(module, own, None)
     if not isinstance(study, Study):
-        raise UsageError(f"{name} has no STUDY; end it with STUDY = Comparison(...) from fcritic.study.comparison")
+        raise UsageError(f"{place} has no {own}; end it with {own} = Comparison(...) from fcritic.study.comparison")
     return study, file
 
 
@@ -85,22 +84,3 @@ def _module_in(file: Path, folder: Path) -> ModuleType:
         package.__path__ = [str(folder)]
     parts = file.relative_to(folder).with_suffix("").parts
     return importlib.import_module(".".join(["studies", *parts]))
-
-
-def _module_of(file: Path) -> ModuleType:
-    """The module of a user's own file, which may import others that lie beside it."""
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    name = f"fcritic_study_{file.stem}_{zlib.crc32(bytes(file)):08x}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec and spec.loader
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
-    try:
-        spec.loader.exec_module(module)
-    except UsageError:
-        raise
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        raise UsageError(f"{file} failed: {type(error).__name__}: {error} ({place})") from error
-    return module

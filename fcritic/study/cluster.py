@@ -16,8 +16,10 @@ import socket
 import time
 from typing import Any
 
+from fcritic.api.trust import trust_config
 from fcritic.errors import UsageError
 from fcritic.study.execute import Budget, RunProgress, begin, resume
+from fcritic.study.spec import Run
 from fcritic.training.console import duration
 
 RETRIES = 5
@@ -45,7 +47,8 @@ def run_all(
         marker = _leave_marker(waiting)
         for each in waiting:
             begin(each)
-        jobs = {task.remote(str(each.path.resolve()), str(marker)): each for each in waiting}
+        places = str(marker), os.getcwd()
+        jobs = {task.remote(str(each.path.resolve()), *places, each.run): each for each in waiting}
         return _watch(ray, jobs, budget, say)
     finally:
         ray.shutdown()
@@ -95,10 +98,17 @@ def _leave_marker(waiting: list[RunProgress]) -> Path:
     return marker
 
 
-def _train(path: str, marker: str) -> str:
-    """On a node: continues the run in a folder from its last checkpoint; returns its fault, or nothing."""
+def _train(path: str, marker: str, here: str, run: Run) -> str:
+    """On a node: continues the run in a folder from its last checkpoint; returns its fault, or nothing.
+
+    `here` is the folder in which the user has named the study: names of own code begin there.
+    """
     if not Path(marker).exists():
         return f"{socket.gethostname()} does not see {Path(marker).parent}; name a shared folder with --dir"
+    if ":" in run.recipe + run.task:
+        if Path(here).is_dir():
+            os.chdir(here)
+        trust_config(run.config())  # this node may have another home than the one where the study was named
     return resume(Path(path), Budget(None))
 
 

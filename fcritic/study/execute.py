@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Literal
 
-from fcritic.api.trust import trust_task
+from fcritic.api.trust import trust_config
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.runs.directory import RunDirectory
@@ -114,8 +114,9 @@ def run_all(todo: list[RunProgress], budget: Budget, say: Callable[[str], None])
 
 def begin(each: RunProgress) -> None:
     """Writes the run's configuration into its folder, so that `resume` is all that it needs."""
-    trust_task(each.run.task)  # the user named the study that names it
-    config = each.run.config().to_json()
+    made = each.run.config()
+    trust_config(made)  # the user named the study that names its code
+    config = made.to_json()
     RunDirectory.create_or_open(each.path, config, each.run.command(), FREE_FIELDS).close()
 
 

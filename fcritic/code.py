@@ -1,4 +1,7 @@
-"""Python code that a task names: where it lies, found out without running any of it, and how it is run."""
+"""Python code that has a name, ``module:name`` or ``path/to/file.py:name``: where it lies, and how it is run.
+
+It may be a task, an agent, a recipe or a study. Where it lies is found out without running any of it.
+"""
 
 import functools
 import importlib
@@ -7,33 +10,86 @@ import importlib.util
 import os
 from pathlib import Path
 import pkgutil
+import re
 import sys
 import sysconfig
 import traceback
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
-from fcritic.errors import UsageError
+from fcritic.errors import UsageError, did_you_mean
 
-OF_FILE = "fcritic_task_"
+OF_FILE = "fcritic_code_"
 """Begins the names of modules that were files of code."""
 
 
 class Code(NamedTuple):
-    """A function or an environment's id in Python code."""
+    """A function, a class, a value or an environment's id in Python code."""
 
     name: str
     files: tuple[Path, ...]
     """What importing it would run, packages first; empty where that is no file."""
     flaw: str = ""
-    """Why it cannot be a task, for the user."""
+    """Why it cannot be used, for the user."""
 
 
-def require_name(task: str) -> None:
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def require_name(name: str, what: str = "task") -> None:
     """Refuses what cannot be a name anywhere."""
-    if "\0" in task or any("\ud800" <= sign <= "\udfff" for sign in task):
-        raise UsageError(f"unknown task {task!r:.200}; a name is text without NUL")
+    if "\0" in name or any("\ud800" <= sign <= "\udfff" for sign in name):
+        raise UsageError(f"unknown {what} {name!r:.200}; a name is text without NUL")
+
+
+def is_file(place: str) -> bool:
+    """Whether the part of a name before its colon is a file; else it is a module."""
+    return place.endswith(".py")
+
+
+def code_named(named: str) -> Code:
+    """Where it lies."""
+    place, _, name = named.rpartition(":")
+    return code_in_file(place, name) if is_file(place) else code_in_module(place, name)
+
+
+def is_name(named: str) -> bool:
+    """Whether it has the form of a name in Python, which ``module:Name-v0`` has not."""
+    place, _, name = named.rpartition(":")
+    return bool(place) and _NAME.fullmatch(name) is not None
+
+
+def find(named: str) -> Any:
+    """What has this name, None where nothing has; runs the code."""
+    if not is_name(named):
+        return None
+    place, _, name = named.rpartition(":")
+    module = run_file(place) if is_file(place) else import_module(place)
+    return held(module, name)
+
+
+def held(module: ModuleType | None, qualname: str) -> Any:
+    """What a module holds under a name with dots, None where it holds nothing."""
+    return functools.reduce(lambda owner, name: getattr(owner, name, None), qualname.split("."), module)
+
+
+def missing(named: str, kinds: tuple[type, ...] = ()) -> UsageError:
+    """That a module or a file does not have what is named; names the closest callable or value of these kinds."""
+    place, _, name = named.rpartition(":")
+    module = run_file(place) if is_file(place) else import_module(place)
+    fits = lambda value: callable(value) or isinstance(value, kinds)
+    known = [each for each, value in vars(module).items() if fits(value) and not each.startswith("_")]
+    return UsageError(f"{place} has no {name}{did_you_mean(name, known)}")
+
+
+def name_of(thing: Any) -> str | None:
+    """The name by which another program finds a function or a class, None where it cannot."""
+    module, qualname = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not (module and qualname) or module == "__main__" or held(sys.modules.get(module), qualname) is not thing:
+        return None
+    place = os.path.relpath(sys.modules[module].__file__ or "") if module.startswith(OF_FILE) else module
+    return f"{place}:{qualname}"
 
 
 def code_in_file(path: str, name: str) -> Code:
@@ -93,6 +149,9 @@ def _run_file(path: Path, changed: int) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look themselves up there
     try:
         spec.loader.exec_module(module)
+    except UsageError:
+        del sys.modules[name]
+        raise
     except Exception as error:
         del sys.modules[name]
         raise UsageError(f"{path} failed: {told(error)}") from error
@@ -162,11 +221,11 @@ def _is_pythons_own(spec: ModuleSpec) -> bool:
 
 
 def _no_file(file: Path) -> str:
-    return f"there is no file {file}; name it as path/to/file.py:factory, from the folder you are in"
+    return f"there is no file {file}; name it as path/to/file.py:name, from the folder you are in"
 
 
 def _no_module(module: str) -> str:
     return (
         f"there is no module {module}; install it, set PYTHONPATH to its folder, "
-        "or name the file: path/to/file.py:factory"
+        "or name the file: path/to/file.py:name"
     )
