@@ -29,6 +29,7 @@ MOST = {
     "depth": DEEPEST,
     "heads": 256,
     "probes": WIDEST,
+    **dict.fromkeys(("policies", "rows", "bank"), 2**12),
     "code": WIDEST,
     "width": WIDEST,
     "state_action_code": WIDEST,

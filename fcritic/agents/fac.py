@@ -13,10 +13,11 @@ import optax
 
 from fcritic import ensembles, kernels
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
-from fcritic.agents.losses import Pairing, actor_gradients, functional_critic_loss, own_values
+from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
+from fcritic.agents.losses import Pairing, actor_gradients, cloud_loss, functional_critic_loss, own_values
 from fcritic.errors import UsageError, require_at_least
-from fcritic.kernels.packing import Packed
-from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig
+from fcritic.kernels.packing import Packed, pack_like
+from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, PrimedHead, Prior, ValueHead
 from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision, lower
@@ -68,6 +69,8 @@ class FACState(eqx.Module):
     """The delayed heads, xi'_sa and xi'_joint."""
     priors: Prior | None = None
     """A fixed function for each critic, added to it and to its target."""
+    bank: Bank | None = None
+    """Past actors, where some are kept."""
 
     def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
         """Returns these heads, each with its prior where there are priors."""
@@ -89,7 +92,7 @@ class FAC(AbstractAgent[FACState]):
 
     auto_on_gpu: ClassVar[Precision] = "bfloat16"
     actor_metrics: ClassVar[tuple[str, ...]] = ("actor_value", "actor_grad_norm")
-    packed_kinds: ClassVar[tuple[type, ...]] = (DeterministicPolicy, ActorEncoder, ValueHead)
+    packed_kinds: ClassVar[tuple[type, ...]] = (DeterministicPolicy, ActorEncoder, ProbedBehaviour, ValueHead)
     unrolled_on_gpu: ClassVar[bool] = True
 
     members: int = 10
@@ -125,6 +128,8 @@ class FAC(AbstractAgent[FACState]):
     """Critic that an actor climbs: its own (paper), or the mean of all."""
     explore: Explore = Explore()
     """How the actors collect data."""
+    cloud: Cloud = Cloud()
+    """Policies beside the actors on which critics learn."""
     prior_scale: float = 0.0
     """Standard deviation of the fixed random prior function added to each critic and its target (paper: none)."""
 
@@ -145,6 +150,10 @@ class FAC(AbstractAgent[FACState]):
         layers = len(self.actor_hidden) + 1
         if outside := [layer for layer in self.encoder.layers if not -layers <= layer < layers]:
             raise UsageError(f"--encoder.layers names layer {outside[0]}, but actors have {layers} layers")
+        if self.cloud.policies and not self.functional:
+            raise UsageError("plain critics cannot tell policies apart; leave --cloud.policies at 0")
+        if self.cloud.policies and self.cloud.mixed and self.encoder.kind != "behaviour":
+            raise UsageError("mixtures have no neurons; use --encoder.kind behaviour or --cloud.mixed 0")
         if not self.functional and self.pairing != "fixed":
             raise UsageError("plain critics value their own actor only; leave --pairing at fixed")
         if self.critic_count != self.members and self.pairing != "mean":
@@ -161,7 +170,7 @@ class FAC(AbstractAgent[FACState]):
             prior_key = jax.random.fold_in(key, _PRIOR_STREAM)
             priors = ensembles.stack(partial(self._prior, spec), self.critic_count, prior_key)
         learner = partial(Learner.start, optimiser=self.optimiser())
-        return FACState(learner(policies), learner(critics), critics.head, priors)
+        return FACState(learner(policies), learner(critics), critics.head, priors, self.cloud.begin(policies))
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
         """Returns the rollout actor of the episode (line 7); no noise yet."""
@@ -198,23 +207,42 @@ class FAC(AbstractAgent[FACState]):
         obs = batches.next_obs
         act = kernels.actions(state.actors.net, obs.reshape(-1, obs.shape[-1]), self.compute_dtype)
         next_act = jnp.moveaxis(act.reshape(len(act), *obs.shape[:2], -1), 1, 0)
-        return self.in_turn(self._critic_update, state, batches, next_act)
+        clouds = vmap(partial(self._draw_cloud, state))(batches, keys) if self.cloud.policies else ()
+        return self.in_turn(self._critic_update, state, batches, next_act, *clouds)
 
     def critic_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Trains every critic on the product of policies and batch; its target follows (lines 11-16)."""
-        return self._critic_update(
-            state, batch, kernels.actions(state.actors.net, batch.next_obs, self.compute_dtype)
-        )
+        next_act = kernels.actions(state.actors.net, batch.next_obs, self.compute_dtype)
+        cloud = self._draw_cloud(state, batch, key) if self.cloud.policies else ()
+        return self._critic_update(state, batch, next_act, *cloud)
+
+    def _draw_cloud(
+        self, state: FACState, batch: Transition, key: PRNGKeyArray
+    ) -> tuple[Drawn, Float[Array, "policies rows act"]]:
+        """Policies with their rows, and their actions at the next states."""
+        drawn = self.cloud.draw(state.actors.net, state.bank, batch, key)
+        return drawn, next_actions(drawn)
 
     def _critic_update(
-        self, state: FACState, batch: Transition, next_act: Float[Array, "actors batch act"]
+        self,
+        state: FACState,
+        batch: Transition,
+        next_act: Float[Array, "actors batch act"],
+        drawn: Drawn | None = None,
+        cloud_act: Float[Array, "policies rows act"] | None = None,
     ) -> tuple[FACState, Metrics]:
         policies, dtype = state.actors.net, self.compute_dtype
+        if self.functional and self.encoder.probe_states == "replay":
+            state = _probing_replay(state, batch)
         targets = lower(state.primed(net(state.targets)), dtype)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
             critics = lower(state.with_priors(critics), dtype)
-            return functional_critic_loss(critics, targets, policies, next_act, batch, self.discount)
+            found, metrics = functional_critic_loss(critics, targets, policies, next_act, batch, self.discount)
+            if drawn is not None and cloud_act is not None:
+                more = cloud_loss(critics, targets, drawn.policies, cloud_act, drawn.rows, self.discount)
+                found = found + self.cloud.weight * more
+            return found, metrics
 
         grads, metrics = jax.grad(loss, has_aux=True)(state.critics.net)
         critics = state.critics.apply(grads, self.optimiser())
@@ -227,7 +255,7 @@ class FAC(AbstractAgent[FACState]):
         losses, grads = actor_gradients(state.actors.net, critics, batch.obs, self.second_term, self.pairing)
         actors = state.actors.apply(grads, self.optimiser())
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
-        return dataclasses.replace(state, actors=actors), metrics
+        return dataclasses.replace(state, actors=actors, bank=self.cloud.keep(state.bank, actors.net)), metrics
 
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
         """Returns the critics' standard deviation about each actor, at its own actions."""
@@ -275,7 +303,7 @@ class FAC(AbstractAgent[FACState]):
         scales = {"last_scale": self.actor_last_scale, "reach": self.actor_reach}
         return DeterministicPolicy(spec.obs_dim, self.actor_hidden, spec.act_dim, key=key, **scales)
 
-    def _encoder(self, spec: EnvSpec, key: PRNGKeyArray) -> ActorEncoder | BlindEncoder:
+    def _encoder(self, spec: EnvSpec, key: PRNGKeyArray) -> ActorEncoder | ProbedBehaviour | BlindEncoder:
         """One encoder for all critics, or one for each along a leading axis."""
         if not self.functional:
             return BlindEncoder()
@@ -290,3 +318,13 @@ class FAC(AbstractAgent[FACState]):
     def _prior(self, spec: EnvSpec, key: PRNGKeyArray) -> Prior:
         width = self.joint_hidden[-1] if self.joint_hidden else self.state_action_code
         return Prior(partial(self._head, spec, 0), width, scale=self.prior_scale, key=key)
+
+
+def _probing_replay(state: FACState, batch: Transition) -> FACState:
+    """The same state; before the first critic update, with states of its batch as probes."""
+    critics, first = state.critics.net, state.critics.opt_state[0].count == 0
+    probes = critics.encoder.probes
+    seen = jnp.broadcast_to(batch.obs[jnp.arange(probes.shape[-2]) % len(batch.obs)], probes.shape)
+    critics = eqx.tree_at(lambda each: each.encoder.probes, critics, jnp.where(first, seen, probes))
+    params = pack_like(state.critics.params, critics)
+    return dataclasses.replace(state, critics=dataclasses.replace(state.critics, params=params))

@@ -86,6 +86,29 @@ def functional_critic_loss(
     return losses.sum(), {name: value.mean() for name, value in metrics.items()}
 
 
+def cloud_loss(
+    critics: FunctionalCritic,
+    targets: ValueHead | PrimedHead,
+    policies: Policy,
+    next_act: Float[Array, "policies rows act"],
+    rows: Transition,
+    discount: float,
+) -> Float[Array, ""]:
+    """Returns the sum of all critics' losses on policies that have transitions of their own, not the product.
+
+    Targets and losses are those of the actors: (13), and (14) averaged over policies and rows.
+    """
+    over_rows = vmap(lambda head, code, s, a: head(code, s, a), in_axes=(None, None, 0, 0))
+    each = vmap(over_rows, in_axes=(None, 0, 0, 0))
+
+    def of_one(head: Head, target: Head, codes: Float[Array, "policies code"]) -> Float[Array, ""]:
+        next_value = each(target, jax.lax.stop_gradient(codes), rows.next_obs, next_act)
+        goal = jax.lax.stop_gradient(rows.reward + discount * rows.discount * next_value)
+        return jnp.mean((goal - each(head, codes, rows.obs, rows.act)) ** 2)
+
+    return vmap(of_one)(critics.head, targets, encode_all(critics, policies)).sum()
+
+
 def own_values(
     critics: FunctionalCritic, policies: Policy, obs: Float[Array, "batch obs"]
 ) -> Float[Array, "critics actors batch"]:

@@ -12,7 +12,7 @@ from fcritic.agents import critic_ensemble
 from fcritic.agents.fac import FACState
 from fcritic.agents.losses import encode_all, weigh_gradient
 from fcritic.networks.critics import FunctionalCritic, StateActionCritic
-from fcritic.networks.policies import Policy
+from fcritic.networks.policies import Policy, behaviour
 from fcritic.training.replay import Normalizer
 
 Critics = FunctionalCritic | StateActionCritic
@@ -58,6 +58,10 @@ class Rescaled(eqx.Module):
     def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
         """The policy's own."""
         return self.policy.activations(self._own(obs))
+
+    def behaviour(self, obs: Float[Array, " obs"]) -> Float[Array, " act_and_deviation"]:
+        """What the policy does at what the critics see."""
+        return behaviour(self.policy, self._own(obs))
 
 
 @eqx.filter_jit

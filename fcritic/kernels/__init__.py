@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcritic.networks import critics
-from fcritic.networks.actor_encoder import ActorEncoder
+from fcritic.networks.actor_encoder import ActorEncoder, ProbedBehaviour
 from fcritic.networks.critics import BlindEncoder, Head, PrimedHead
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower, on_gpu
@@ -68,7 +68,7 @@ def _prior(head: PrimedHead, codes: Array, obs: Array, act: Array) -> Float[Arra
     return critics.values(lambda code, s, a: head.prior(s, a), codes, obs, act)
 
 
-def codes(encoder: ActorEncoder | BlindEncoder, policies: Policy) -> Float[Array, "actors code"]:
+def codes(encoder: ActorEncoder | ProbedBehaviour | BlindEncoder, policies: Policy) -> Float[Array, "actors code"]:
     """Returns the code of each of a stack of policies."""
     blocks = _kernels("blocks")
     if blocks is not None and isinstance(encoder, ActorEncoder) and blocks.fit(encoder.blocks):

@@ -2,10 +2,12 @@
 
 The policy is evaluated on trainable probe states zeta_1, ..., zeta_P. The activations of its chosen layers
 form a table (probes, neurons); either its columns or its rows become the tokens of a transformer (`Block`).
+`ProbedBehaviour` reads the actions alone, through one hidden layer.
 """
 
 from collections.abc import Sequence
 import dataclasses
+from functools import partial
 from typing import Any, Literal
 
 import equinox as eqx
@@ -15,19 +17,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
+from fcritic.networks.behaviour_encoder import BehaviourEncoder
 from fcritic.networks.initial import fresh_norm, normal
 from fcritic.networks.mlp import Linear
-from fcritic.networks.policies import Policy
+from fcritic.networks.policies import Policy, behaviour
 from fcritic.networks.precision import lower
 from fcritic.randomness import apart
 
+EncoderKind = Literal["transformer", "behaviour"]
 TokenKind = Literal["neurons", "probes"]
+ProbeStates = Literal["drawn", "replay"]
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """The sizes of the actor encoder, and its readings of the paper."""
 
+    kind: EncoderKind = "transformer"
+    """How a policy is known: by its neurons at the probes, which a `transformer` reads (paper), or by its
+    `behaviour`, its actions there, through one hidden layer of `width` neurons."""
     probes: int = 512
     """Trainable evaluation states zeta (Table 1)."""
     depth: int = 4
@@ -49,6 +57,8 @@ class EncoderConfig:
     """Standard deviation of the initial probes, in normalised observations (open in the paper)."""
     train_probes: bool = True
     """Train the probes with the critics (paper: yes, as part of Xi)."""
+    probe_states: ProbeStates = "drawn"
+    """Where the probes begin: `drawn` at random, or at states of the `replay`, those of the first critic update."""
 
     def __post_init__(self) -> None:
         if min(self.probes, self.depth, self.heads, self.code, self.width, len(self.layers)) < 1:
@@ -56,13 +66,20 @@ class EncoderConfig:
         require_at_least(0, **{"encoder.probe_scale": self.probe_scale})
         if self.width % self.heads:
             raise UsageError(f"--encoder.width {self.width} must be a multiple of --encoder.heads {self.heads}")
+        if self.probe_states == "replay" and self.kind != "behaviour":
+            raise UsageError("--encoder.probe-states replay needs --encoder.kind behaviour")
 
-    def build(self, obs_dim: int, layer_widths: Sequence[int], key: PRNGKeyArray) -> "ActorEncoder":
+    def build(
+        self, obs_dim: int, layer_widths: Sequence[int], key: PRNGKeyArray
+    ) -> "ActorEncoder | ProbedBehaviour":
         """Returns a fresh encoder for policies with these layer widths, the action last."""
-        return ActorEncoder(self, obs_dim, layer_widths, key=key)
+        kind = ProbedBehaviour if self.kind == "behaviour" else ActorEncoder
+        return kind(self, obs_dim, layer_widths, key=key)
 
     def token_count(self, layer_widths: Sequence[int]) -> int:
-        """Returns the length of the sequence, without the summary token."""
+        """Returns the length of the sequence, without the summary token; behaviour is read without one."""
+        if self.kind == "behaviour":
+            return 0
         return self.probes if self.tokens == "probes" else sum(layer_widths[layer] for layer in self.layers)
 
 
@@ -166,7 +183,7 @@ class ActorEncoder(eqx.Module):
     @property
     def looked_from(self) -> Float[Array, "probes obs"]:
         """The probe states; without gradient where they do not learn."""
-        return self.probes if self.config.train_probes else jax.lax.stop_gradient(self.probes)
+        return _looked_from(self)
 
     def tokens(self, activations: tuple[Float[Array, "probes _"] | None, ...]) -> list[Float[Array, "_ width"]]:
         """Returns the tokens of each layer that is read, from a policy's layers at the probe states.
@@ -184,6 +201,30 @@ class ActorEncoder(eqx.Module):
         projected = [vmap(self.project)(values.T) for values in read]
         placed = zip(projected, self.places, strict=True)
         return [values + jnp.broadcast_to(place, values.shape) for values, place in placed]
+
+
+class ProbedBehaviour(eqx.Module):
+    """E_act(pi) from what a policy does at the probe states, whatever it is made of: any function has a code."""
+
+    probes: Float[Array, "probes obs"]
+    reader: BehaviourEncoder
+    config: EncoderConfig = eqx.field(static=True)
+
+    def __init__(self, config: EncoderConfig, obs_dim: int, layer_widths: Sequence[int], *, key: PRNGKeyArray):
+        probe_key, reader_key = apart(key)
+        self.config = config
+        self.probes = normal(probe_key, (config.probes, obs_dim), config.probe_scale)
+        sizes = (config.probes, layer_widths[-1], (config.width,), config.code)
+        self.reader = BehaviourEncoder(*sizes, key=reader_key)
+
+    def __call__(self, policy: Policy) -> Float[Array, " code"]:
+        """Returns the code of one policy."""
+        probes = _looked_from(self)
+        return self.reader(vmap(partial(behaviour, lower(policy, probes.dtype)))(probes))
+
+
+def _looked_from(encoder: ActorEncoder | ProbedBehaviour) -> Float[Array, "probes obs"]:
+    return encoder.probes if encoder.config.train_probes else jax.lax.stop_gradient(encoder.probes)
 
 
 def _init_places(

@@ -8,7 +8,7 @@ from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fcritic.networks.actor_encoder import ActorEncoder
+from fcritic.networks.actor_encoder import ActorEncoder, ProbedBehaviour
 from fcritic.networks.mlp import MLP, Exact
 from fcritic.networks.policies import Policy
 from fcritic.randomness import apart
@@ -119,7 +119,7 @@ class FunctionalCritic(eqx.Module):
     ``FunctionalCritic(critic.encoder, delayed_head)``.
     """
 
-    encoder: ActorEncoder | BlindEncoder
+    encoder: ActorEncoder | ProbedBehaviour | BlindEncoder
     head: ValueHead | PrimedHead
 
     @property

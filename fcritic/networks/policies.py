@@ -23,6 +23,49 @@ class Policy(Protocol):
         """Returns the layers of the network from first to last; the last one is the action."""
 
 
+def behaviour(policy: Policy, obs: Float[Array, " obs"]) -> Float[Array, " act_and_deviation"]:
+    """Returns what a policy does: its action, and a measure of its deviation, zero where it has none."""
+    if (own := getattr(policy, "behaviour", None)) is not None:
+        return own(obs)
+    act = policy(obs)
+    return jnp.concatenate([act, jnp.zeros_like(act)])
+
+
+class Mixture(eqx.Module):
+    """The policy between two of a kind in the space of functions: their outputs are mixed, not their parameters.
+
+    So between two policies that behave sensibly it does, too.
+    """
+
+    first: Any
+    second: Any
+    weight: Float[Array, ""]
+    """Of the second, in [0, 1]."""
+
+    def heads(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes heads"]:
+        """Returns (1 - w) of the first's outputs and w of the second's."""
+        first, second = self.first.heads(obs), self.second.heads(obs)
+        return first + self.weight.astype(first.dtype) * (second - first)
+
+    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:
+        """Returns the action."""
+        return self.first.mode(self.heads(obs))
+
+    def activations(self, obs: Float[Array, "*axes obs"]) -> tuple[Float[Array, "*axes act"], ...]:
+        """Returns the action alone: the mixture has no neurons of its own."""
+        return (self(obs),)
+
+    def behaviour(self, obs: Float[Array, " obs"]) -> Float[Array, " act_and_deviation"]:
+        """Returns what the mixture does, as `behaviour` of its parts would."""
+        return self.first.described(self.heads(obs))
+
+    def sample(
+        self, obs: Float[Array, "*axes obs"], noise: Float[Array, "*axes act"]
+    ) -> tuple[Float[Array, "*axes act"], Float[Array, "*axes"]]:
+        """Returns the action to which noise is mapped, and its log-density; of stochastic policies."""
+        return self.first.drawn(self.heads(obs), noise)
+
+
 class FunctionPolicy(eqx.Module):
     """A policy made of any function and its parameters, a pytree of arrays such as a dict of weights.
 
@@ -82,6 +125,18 @@ class DeterministicPolicy(eqx.Module):
         *hidden, raw = self.network.activations(obs)
         return (*hidden, self.squashed(raw))
 
+    def heads(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes act"]:
+        """Returns what a mixture mixes: the action itself."""
+        return self(obs)
+
+    def mode(self, heads: Float[Array, "*axes act"]) -> Float[Array, "*axes act"]:
+        """Returns the action of outputs, mixed or not."""
+        return heads
+
+    def described(self, heads: Float[Array, " act"]) -> Float[Array, " act_and_deviation"]:
+        """Returns the behaviour of outputs."""
+        return jnp.concatenate([heads, jnp.zeros_like(heads)])
+
     def squashed(self, raw: Float[Array, "*axes act"]) -> Float[Array, "*axes act"]:
         """Returns actions from the network's output, which is scaled down where its mean size is above `reach`."""
         if self.reach is not None:
@@ -127,11 +182,34 @@ class GaussianPolicy(eqx.Module):
         *hidden, heads = self.network.activations(obs)
         return (*hidden, jnp.tanh(jnp.split(heads, 2, axis=-1)[0]))
 
+    def heads(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes heads"]:
+        """Returns mean and log standard deviation before the tanh, the latter not yet in its range."""
+        return self.network(obs)
+
+    def mode(self, heads: Float[Array, "*axes heads"]) -> Float[Array, "*axes act"]:
+        """Returns the mode of outputs, mixed or not."""
+        return jnp.tanh(jnp.split(heads, 2, axis=-1)[0])
+
+    def behaviour(self, obs: Float[Array, " obs"]) -> Float[Array, " act_and_deviation"]:
+        """Returns the mode and a measure of the deviation."""
+        return self.described(self.heads(obs))
+
+    def described(self, heads: Float[Array, " heads"]) -> Float[Array, " act_and_deviation"]:
+        """Returns the behaviour of outputs: the log deviation is brought to the size of an action."""
+        log_std = jnp.clip(jnp.split(heads, 2)[1], *self.log_std_range)
+        return jnp.concatenate([self.mode(heads), jnp.clip(log_std, -5.0, 2.0) / 3])
+
     def sample(
         self, obs: Float[Array, "*axes obs"], noise: Float[Array, "*axes act"]
     ) -> tuple[Float[Array, "*axes act"], Float[Array, "*axes"]]:
         """Returns the action to which standard normal noise is mapped, and its log-density log pi(a|s)."""
-        mean, raw = jnp.split(self.network(obs), 2, axis=-1)
+        return self.drawn(self.network(obs), noise)
+
+    def drawn(
+        self, heads: Float[Array, "*axes heads"], noise: Float[Array, "*axes act"]
+    ) -> tuple[Float[Array, "*axes act"], Float[Array, "*axes"]]:
+        """Returns what `sample` does, of outputs, mixed or not."""
+        mean, raw = jnp.split(heads, 2, axis=-1)
         log_std = jnp.clip(raw, *self.log_std_range)
         before = mean + jnp.exp(log_std) * noise
         return jnp.tanh(before), squashed_log_prob(noise, log_std, before)

@@ -1,0 +1,107 @@
+"""A cloud of policies around the actors, from which critics learn what policies are worth.
+
+Critics that learn on n actors know n points. A TD target needs no rollout of its policy, so any policy may join:
+past actors from a bank, and mixtures of two in the space of functions. Each takes few transitions of the batch;
+many then cost as much as one or two actors on all of them.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+from jax import vmap
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+import numpy as np
+
+from fcritic import ensembles
+from fcritic.agents.base import net
+from fcritic.errors import UsageError, require_at_least
+from fcritic.kernels.packing import pack_like
+from fcritic.networks.policies import Mixture
+from fcritic.types import Transition
+
+
+@dataclasses.dataclass(frozen=True)
+class Cloud:
+    """Policies beside the actors on which critics learn."""
+
+    policies: int = 0
+    """Policies at each critic update, C, drawn from actors and bank (paper: none)."""
+    rows: int = 16
+    """Transitions of the batch for each of them, R."""
+    mixed: float = 1.0
+    """Share of them that are mixtures (1 - w) a + w b of what two policies do, w uniform in [0, 1]; needs
+    `--encoder.kind behaviour`, as a mixture has no neurons."""
+    weight: float = 1.0
+    """Weight of their loss beside that of the actors."""
+    bank: int = 0
+    """Past actors that are kept in the agent's state, to be drawn and to be judged; 0: none."""
+    every: int = 50
+    """Actor updates between two of them; one actor is kept at a time, in turn, in the place of the oldest."""
+
+    def __post_init__(self) -> None:
+        require_at_least(0, **{f"cloud.{name}": getattr(self, name) for name in ("policies", "bank", "weight")})
+        require_at_least(1, **{f"cloud.{name}": getattr(self, name) for name in ("rows", "every")})
+        if not 0 <= self.mixed <= 1:
+            raise UsageError(f"--cloud.mixed must be in [0, 1], not {self.mixed:g}")
+
+    def begin(self, actors: Any) -> "Bank | None":
+        """Returns a bank without past actors, if one is kept: its places hold the first actors."""
+        if not self.bank:
+            return None
+        places = np.arange(self.bank) % ensembles.size(actors)
+        return Bank(ensembles.member(actors, places), jax.device_put(np.int32(0)))
+
+    def keep(self, bank: "Bank | None", actors: Any) -> "Bank | None":
+        """Returns the bank after one more update of the actors, the next of which enters it where it is time."""
+        if bank is None:
+            return None
+        updates, held = bank.updates + 1, net(bank.stored)
+        number = updates // self.every - 1
+        slot, turn, due = number % self.bank, number % ensembles.size(actors), updates % self.every == 0
+        put = lambda past, now: past.at[slot].set(jnp.where(due, now[turn], past[slot]))
+        return Bank(pack_like(bank.stored, jax.tree.map(put, held, actors)), updates)
+
+    def draw(self, actors: Any, bank: "Bank | None", batch: Transition, key: PRNGKeyArray) -> "Drawn":
+        """Returns policies from actors and bank, or mixtures of two of them, each with some rows of the batch."""
+        who_key, weight_key, mixed_key, row_key = jax.random.split(key, 4)
+        known, count = actors, jnp.int32(ensembles.size(actors))
+        if bank is not None:
+            join = lambda now, past: jnp.concatenate([now, past])
+            known, count = jax.tree.map(join, actors, net(bank.stored)), count + self.stored(bank)
+        first, second = jax.random.randint(who_key, (2, self.policies), 0, count)
+        policies = ensembles.member(known, first)
+        if self.mixed:
+            weight = jax.random.uniform(weight_key, (self.policies,))
+            mixed = jax.random.uniform(mixed_key, (self.policies,)) < self.mixed
+            policies = vmap(Mixture)(policies, ensembles.member(known, second), jnp.where(mixed, weight, 0.0))
+        rows = jax.random.randint(row_key, (self.policies, self.rows), 0, len(batch.reward))
+        return Drawn(policies, ensembles.member(batch, rows))
+
+    def stored(self, bank: "Bank") -> Int[Array, ""]:
+        """Returns how many past actors the bank holds."""
+        return jnp.minimum(bank.updates // self.every, self.bank)
+
+
+class Bank(eqx.Module):
+    """Past actors."""
+
+    stored: Any
+    """A stack of `Cloud.bank` policies."""
+    updates: Int[Array, ""]
+    """Updates of the actors so far."""
+
+
+class Drawn(NamedTuple):
+    """Policies of one critic update, each with transitions of its own."""
+
+    policies: Any
+    rows: Transition
+    """Leading axes (policies, rows)."""
+
+
+def next_actions(drawn: Drawn) -> Float[Array, "policies rows act"]:
+    """Returns what each policy does at its next states."""
+    return vmap(lambda policy, obs: vmap(policy)(obs))(drawn.policies, drawn.rows.next_obs)
