@@ -30,6 +30,10 @@ class CheckpointError(UsageError):
     """A checkpoint that is damaged, incomplete, unsafe to read or made for another configuration."""
 
 
+class WithoutReplay(CheckpointError):
+    """A whole checkpoint that can act but not be trained on."""
+
+
 def require_at_least(low: float, **options: float) -> None:
     """Refuses numbers that are too small or not finite, by the name of their option."""
     for name, value in options.items():

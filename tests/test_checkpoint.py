@@ -116,7 +116,7 @@ def test_prune_keeps_the_newest_and_what_was_set_aside(tmp_path):
     for step in range(6):
         checkpoint.save(tmp_path / f"step-{step:012d}", groups(step), {"step": step})
     (tmp_path / "notes.txt").write_text("mine")
-    checkpoint.set_aside([Place.of(tmp_path) / "step-000000000001"])
+    checkpoint.set_aside({Place.of(tmp_path) / "step-000000000001": CheckpointError("damaged")})
     assert [manifest["facts"]["step"] for manifest in checkpoint.prune(tmp_path, 2)] == [5, 4]
     assert sorted(path.name[-2:] for path in tmp_path.glob("step-*")) == ["04", "05"]
     assert (tmp_path / "damaged-step-000000000001").exists()

@@ -1,8 +1,15 @@
 """A disk that fills up while a training runs."""
 
+import json
 import os
+import re
 import subprocess
 import sys
+
+import pytest
+
+from fcritic.cli.dispatch import run as fcritic
+from fcritic.disk import Place
 
 
 def test_a_full_disk_ends_a_training_with_one_line(tmp_path):
@@ -21,3 +28,69 @@ def test_a_full_disk_ends_a_training_with_one_line(tmp_path):
     assert "Traceback" not in done.stderr
     lines = done.stderr.splitlines()
     assert lines[-1].startswith("fcritic: cannot write") and "choose another --out" in lines[-1]
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of its own, of two megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can make a small file system")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+WIDE = """
+import gymnasium as gym, numpy as np
+
+class Wide(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2000,)), gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(2000, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(2000, self.steps / 50, np.float32), 1.0, False, self.steps == 50, {}
+
+make = Wide
+"""
+
+
+@pytest.mark.parametrize("save_every", [50, 300], ids=["resumable", "no earlier checkpoint"])
+def test_where_only_the_replay_does_not_fit_the_weights_are_kept(disk, tmp_path, capsys, save_every):
+    """Each step makes 8,000 bytes of replay at the least, 300 of them more than two megabytes."""
+    (tmp_path / "wide.py").write_text(WIDE)
+    out = str(disk / "run")
+    sizes = ["--actor-hidden", "4", "--critic-hidden", "4", "--envs", "1", "--steps", "300", "--warmup", "300"]
+    command = ["train", "--recipe", "td3", "--task", f"{tmp_path / 'wide.py'}:make", *sizes, "--eval-every", "300"]
+    command += ["--save-every", str(save_every), "--quiet", "--out", out]
+    assert fcritic(command) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "cannot write the replay" in line and "No space left on device" in line
+    assert "checkpoints/step-000000000300: they can be evaluated and exported" in line
+    assert fcritic(["evaluate", out, "--episodes", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["env_steps"] == 300
+    assert fcritic(["export", out, "--episodes", "1", "--out", str(tmp_path / "agent")]) == 0
+    capsys.readouterr()
+    subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+    if save_every == 300:
+        assert "without the replay it cannot be resumed" in line
+        assert fcritic(["resume", out, "--quiet"]) == 2
+        assert "holds weights without a replay" in capsys.readouterr().err
+        return
+    assert re.search(r"a resume goes on from step-0000000000(50|100|150)$", line)
+    assert fcritic(["resume", out, "--quiet"]) == 0
+    assert "holds weights without a replay, since no more fitted" in capsys.readouterr().err
+    kept = sorted(path.name for path in (disk / "run" / "checkpoints").iterdir())
+    assert kept == ["step-000000000250", "step-000000000300", "weights-step-000000000300"]
+    again = tmp_path / "whole"
+    assert fcritic([*command[:-1], str(again)]) == 0
+    for folder in ("replay", "checkpoints/step-000000000300"):
+        for name in Place.of(again / folder).entries():
+            if name.endswith((".f32", ".safetensors")):
+                one, other = (place / folder / name for place in (disk / "run", again))
+                assert one.read_bytes() == other.read_bytes(), name

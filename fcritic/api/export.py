@@ -16,9 +16,7 @@ from fcritic.logs.metrics import each_row
 from fcritic.results.read import ROLLOUT_EPISODES
 from fcritic.runs import CHECKPOINTS, COMMANDS, CONFIG, METRICS, VERSIONS, checkpoint
 from fcritic.runs.directory import LONGEST_COMMAND, RunDirectory
-
-GROUPS = ("agent", "best")
-"""The parts of a checkpoint that an exported one keeps."""
+from fcritic.training.saving import ACTING
 
 
 def export(run: RunDirectory, out: str | Path, outcome: dict[str, Any]) -> Path:
@@ -29,7 +27,7 @@ def export(run: RunDirectory, out: str | Path, outcome: dict[str, Any]) -> Path:
     """
     out, newest = Path(out), run.require_checkpoint()
     require_free(out)
-    groups, facts = checkpoint.load(newest, list(GROUPS))
+    groups, facts = checkpoint.load(newest, list(ACTING))
     kept = {name: value for name, value in facts.items() if name != "replay"} | {"exported": True}
     files = {
         VERSIONS: json.dumps(run.versions(), indent=2) + "\n",

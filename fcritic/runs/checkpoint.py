@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 
 from fcritic.disk import NotPlain, Place, hash_of, require_memory
-from fcritic.errors import CheckpointError, UsageError, cannot_write
+from fcritic.errors import CheckpointError, UsageError, WithoutReplay, cannot_write
 from fcritic.runs import arrays
 from fcritic.runs.arrays import Arrays
 
@@ -257,10 +257,10 @@ def prune(folder: str | os.PathLike | Place, keep: int) -> list[dict]:
     return kept
 
 
-def set_aside(places: Iterable[Place]) -> None:
-    """Rename checkpoints that cannot be used, so that they are no longer counted among those to keep."""
-    for place in places:
-        aside = place.parent / f"damaged-{place.name}"
+def set_aside(faults: Mapping[Place, CheckpointError]) -> None:
+    """Rename checkpoints that cannot be continued, so that they are no longer counted among those to keep."""
+    for place, fault in faults.items():
+        aside = place.parent / f"{'weights' if isinstance(fault, WithoutReplay) else 'damaged'}-{place.name}"
         try:
             aside.remove()
             place.rename(aside.name)

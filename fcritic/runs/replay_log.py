@@ -7,6 +7,7 @@ needs any more are removed after a save, never when a run continues: an older ch
 """
 
 from collections.abc import Iterable, Mapping
+import contextlib
 import errno
 import hashlib
 import io
@@ -96,8 +97,19 @@ class ReplayLog:
                 first, rows = first + taken, rows[taken:]
             self._place.sync()
         except OSError as error:
+            begun = self._pieces[len(before[0]) :]
             self._pieces, self._hash = before
+            with contextlib.suppress(OSError):
+                self._give_back(begun)
             raise cannot_write("the replay", self.folder, error) from error
+
+    def _give_back(self, begun: list[Piece]) -> None:
+        """Frees what a failed append has written, which others may need: metrics, or the weights of the agent."""
+        for piece in begun:
+            self._file(piece.first).remove()
+        if self._pieces:
+            with self._file(self._pieces[-1].first).appending() as file:
+                file.truncate(self._pieces[-1].steps * self._bytes_per_step)
 
     def _append_to_newest(self, first: int, rows: np.ndarray) -> int:
         """As many of these steps as the newest file may still hold, or the beginning of a new one."""

@@ -5,17 +5,21 @@ named arrays and the shapes that it expects, and makes itself of what it gets ba
 """
 
 from collections.abc import Callable, Mapping
+import contextlib
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fcritic.disk import Place
-from fcritic.errors import CheckpointError
+from fcritic.errors import CheckpointError, WithoutReplay
 from fcritic.runs import checkpoint
 from fcritic.runs.arrays import Arrays
 from fcritic.runs.checkpoint import in_words, newest_first, none_usable, prune, set_aside
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.replay_log import Piece, Record, ReplayLog
+
+WEIGHTS_ALONE = "weights_alone"
+"""The fact of a checkpoint that was written without a replay, because no more fitted on the disk."""
 
 
 class Saved(NamedTuple):
@@ -45,6 +49,7 @@ class Snapshots:
     def __init__(self, run: RunDirectory, rows: ReplayLog, keep: int):
         self._run, self._rows, self._keep = run, rows, keep
         self.newest: Place | None = None
+        self._last: list[Piece] = []  # of the replay, as the newest checkpoint has them
 
     def save(
         self,
@@ -65,9 +70,24 @@ class Snapshots:
             self._rows.append(start, rows(start, written))
         record = Record(oldest, written, self._rows.pieces(oldest))
         checkpoint.save(path, groups, {**facts, "row": self._rows.shape, "replay": record._asdict()})
-        self.newest = path
+        self.newest, self._last = path, record.pieces
         kept = prune(self._run.checkpoints, self._keep)
         self._rows.forget([piece for manifest in kept for piece in self._pieces_of(manifest["facts"])])
+
+    def save_weights(self, frame: int, groups: Mapping[str, Arrays], facts: Mapping[str, Any]) -> Place:
+        """Writes a checkpoint that can act but not be continued, and frees what no checkpoint needs.
+
+        Older checkpoints stay as they are: the run is continued from the newest of those.
+        """
+        needed = list(self._last)
+        for path in newest_first(self._run.checkpoints):
+            with contextlib.suppress(CheckpointError):
+                needed += self._pieces_of(checkpoint.verify(path, [])["facts"])
+        self._rows.resume(self._last)
+        self._rows.forget(needed)
+        path = self._run.checkpoint_path(frame)
+        checkpoint.save(path, groups, {**facts, WEIGHTS_ALONE: True})
+        return path
 
     def _pieces_of(self, facts: Mapping[str, Any]) -> list[Piece]:
         """The pieces of the replay that a checkpoint needs; none where it says nothing that could be used."""
@@ -87,7 +107,7 @@ class Snapshots:
         if found is None:
             return None, []
         set_aside(faults)
-        self.newest = found.path
+        self.newest, self._last = found.path, found.pieces
         self._rows.resume(found.pieces)  # cuts off what came after this checkpoint
         told = [f"{in_words(faults.values())}; continuing from {found.path.name}"] if faults else []
         return found.snapshot, told
@@ -100,6 +120,11 @@ class Snapshots:
         faults: dict[Place, CheckpointError] = {}
         for path in newest_first(self._run.checkpoints):
             try:
+                if checkpoint.verify(path, [])["facts"].get(WEIGHTS_ALONE) is True:
+                    raise WithoutReplay(
+                        f"{path} holds weights without a replay, since no more fitted on the disk: "
+                        "it can be evaluated and exported, but not trained on"
+                    )
                 groups, facts = checkpoint.load(path, like, known)
                 record = Record.of(facts, self._rows.capacity)
                 saved = Saved(groups, facts, self._rows.rows(record), record.written)

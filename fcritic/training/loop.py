@@ -143,7 +143,10 @@ class Training:
                 self.advance(self.config.iterations - self.progress.iteration)
             except (EnvironmentFault, Diverged) as fault:
                 self._roll_back(fault)
-        self.save()
+        try:
+            self.save()
+        except CannotWrite as error:
+            raise CannotWrite(f"{error}; {self._weights_kept(error)}") from error
 
     def advance(self, iterations: int) -> None:
         """So many iterations with all that falls due in them, unless a signal asks to stop."""
@@ -228,14 +231,27 @@ class Training:
 
         Without `episodes` the environments are left out: all of them then begin a new episode.
         """
+        snapshot = self._snapshot(self.vector.state(episodes))
+        self.progress.log_position = self.report.position()
+        self.checkpoints.save(snapshot, self.frame)
+        self._retries = 0
+
+    def _snapshot(self, environments: envs.EnvState) -> Snapshot:
+        """All of the training as it is; never of a sick one."""
         self.device.flush()
         state = self.device.state
         require_sane_parameters(state, self.config, self.frame)
-        self.progress.log_position = self.report.position()
-        environments = self.vector.state(episodes)
-        parts = (state, self.device.memory, self.pending, environments, self.best, self.progress)
-        self.checkpoints.save(Snapshot(*parts), self.frame)
-        self._retries = 0
+        return Snapshot(state, self.device.memory, self.pending, environments, self.best, self.progress)
+
+    def _weights_kept(self, full: CannotWrite) -> str:
+        """At the end, keeps what acting needs where all of the training does not fit; returns the words for it."""
+        try:
+            path = self.checkpoints.save_weights(self._snapshot({}), self.frame)
+        except CannotWrite:
+            raise full from None  # there is not even room for the weights
+        earlier = self.checkpoints.newest
+        resume = f"a resume goes on from {earlier.name}" if earlier else "without the replay it cannot be resumed"
+        return f"the weights are kept in {path}: they can be evaluated and exported, {resume}"
 
     def _try_to_save(self) -> None:
         try:

@@ -30,6 +30,9 @@ from fcritic.training.replay import Normalizer, width_of
 from fcritic.training.replay import unpack as unpack_rows
 from fcritic.types import EnvSpec, Transition
 
+ACTING = ("agent", "best")
+"""The parts of a checkpoint that acting and looking need."""
+
 _BLOCK = 1024
 """Steps that leave the device in one piece: one program serves every amount."""
 
@@ -90,9 +93,16 @@ class Checkpoints:
         if self.newest is not None and self.newest.name == f"step-{frame:012d}":
             return  # nothing has happened since, as in a run that was already finished
         ring = snapshot.state.replay
-        facts = vars(snapshot.progress) | {"env_steps": frame, "task": self._config.task}
         rows = lambda first, last: ring_rows(ring.rows, first, last)
-        self._saved.save(frame, pack(snapshot), facts, int(ring.written), rows)
+        self._saved.save(frame, pack(snapshot), self._facts(snapshot, frame), int(ring.written), rows)
+
+    def save_weights(self, snapshot: Snapshot, frame: int) -> Place:
+        """Writes what acting needs, where all of it does not fit; training cannot continue from it."""
+        groups = {name: arrays for name, arrays in pack(snapshot).items() if name in ACTING}
+        return self._saved.save_weights(frame, groups, self._facts(snapshot, frame))
+
+    def _facts(self, snapshot: Snapshot, frame: int) -> dict[str, Any]:
+        return vars(snapshot.progress) | {"env_steps": frame, "task": self._config.task}
 
     def restore(self) -> tuple[Snapshot | None, list[str]]:
         """Returns the newest snapshot that is whole, to go on from, and words about those that were passed over.
