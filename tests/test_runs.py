@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from pathlib import Path
+import re
 import signal
 import subprocess
 import sys
@@ -219,3 +220,21 @@ def test_git_hash_never_fails(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(versions, "__file__", str(tmp_path / "versions.py"))  # no repository
     assert versions._git_hash() is None
+
+
+def test_asking_git_leaves_the_checkout_alone(tmp_path, monkeypatch):
+    """A git that rewrites its index locks it first, and leaves the lock behind when it is killed."""
+    package = tmp_path / "fcritic"
+    (package / "runs").mkdir(parents=True)
+    for name in ("errors.py", "runs/versions.py"):
+        (package / name).write_text("")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for task in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *task], check=True)
+    os.utime(package / "errors.py", (1, 1))  # what git would write down
+    monkeypatch.setattr(versions, "__file__", str(package / "runs" / "versions.py"))
+    before = (tmp_path / ".git" / "index").read_bytes()
+    clean = versions._git_hash()
+    assert clean and re.fullmatch("[0-9a-f]{40}", clean) and (tmp_path / ".git" / "index").read_bytes() == before
+    (package / "errors.py").write_text("changed")
+    assert versions._git_hash() == f"{clean}-dirty"

@@ -45,13 +45,12 @@ def _cpu() -> str | None:
 def _git_hash() -> str | None:
     """The commit of these sources, with ``-dirty`` after changes; none outside a repository."""
     git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parents[1])]
+    ask = lambda task: subprocess.check_output(git + task.split(), stderr=subprocess.DEVNULL, timeout=5).decode()
     try:
         # An installed copy may lie inside some other repository, whose commit would mean nothing.
-        for task in (
-            "ls-files --error-unmatch errors.py",
-            "describe --always --dirty --abbrev=40 --exclude=*",
-        ):
-            answer = subprocess.check_output(git + task.split(), stderr=subprocess.DEVNULL, timeout=5)
+        ask("ls-files --error-unmatch errors.py")
+        # Not `describe --dirty`: it locks the index all the same, and a git that is killed leaves the lock behind.
+        dirty = ask("status --porcelain --untracked-files=no")
+        return ask("rev-parse HEAD").strip() + ("-dirty" if dirty else "")
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.decode().strip()
