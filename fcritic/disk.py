@@ -25,6 +25,9 @@ from fcritic.errors import UsageError
 JSON_LIMIT = 4 * 2**20
 """Bytes of a JSON file of ours. They hold facts, not data, and a parser needs twenty times their size."""
 
+LARGE = 2**30
+"""Bytes of a file from which on one made of holes, which costs its maker nothing, would take long to read."""
+
 MOST_NAMES = 100_000
 """Entries of a folder that are listed; a run has a few dozen."""
 
@@ -125,10 +128,15 @@ class Place:
     def reading(self, most: int | None = None) -> io.FileIO:
         """The plain file, of at most so many bytes, open to read and unbuffered; otherwise `NotPlain`."""
         handle = self._open(os.O_RDONLY)
-        size = os.fstat(handle).st_size
+        status = os.fstat(handle)
+        size, wrong = status.st_size, ""
         if most is not None and size > most:
+            wrong = f"has {size:,} bytes, more than the {most:,} expected"
+        elif size > LARGE and 512 * status.st_blocks < size // 64:
+            wrong = f"has {size:,} bytes, nearly all of them holes"
+        if wrong:
             os.close(handle)
-            raise NotPlain(self.path, f"has {size:,} bytes, more than the {most:,} expected")
+            raise NotPlain(self.path, wrong)
         return os.fdopen(handle, "rb", buffering=0)
 
     def read(self, most: int) -> bytes:

@@ -8,7 +8,9 @@ the return of such an episode lacks its last reward.
 
 from collections.abc import Callable, Iterator
 import contextlib
+import io
 import math
+import os
 from typing import Any, NamedTuple
 import warnings
 import zipfile
@@ -17,8 +19,9 @@ import numpy as np
 
 from fcritic.disk import Place, require_memory
 from fcritic.errors import UsageError
+from fcritic.offline.apart import Apart
 from fcritic.offline.source import Arrays, Scale, Source, breaks, require_continuous, require_finite, told
-from fcritic.offline.storage import PIECE, read_header, read_rows
+from fcritic.offline.storage import PIECE, read_header, read_rows, require_dense
 
 OTHER_NAMES = {"terminals": "terminations", "timeouts": "truncations"}
 """Gymnasium's names of the same fields."""
@@ -26,6 +29,8 @@ OTHER_NAMES = {"terminals": "terminations", "timeouts": "truncations"}
 NEEDED = ("observations", "actions", "rewards", "terminals")
 
 FLAGS = ("terminals", "timeouts")
+
+FIELD_NAMES = (*NEEDED, "timeouts", *OTHER_NAMES.values(), "next_observations")
 
 NO_EXTRA = "reading it needs packages that are not installed; run: pip install 'fcritic[data]'"
 
@@ -44,29 +49,53 @@ Columns = dict[str, Column]
 
 def of_npz(path: str) -> Source:
     """Returns the source in an NPZ file."""
-    with told(path), _archive(path) as archive:
+    with told(path), _archive(path) as (archive, size):
         columns = {}
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
-            if name == info.filename or name not in {*NEEDED, *FLAGS, *OTHER_NAMES.values(), "next_observations"}:
+            if name == info.filename or name not in FIELD_NAMES:
                 continue
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise UsageError(f"{path}: {name} is packed in another way than numpy.savez does; save it anew")
             with told(f"{path}: {name}"), archive.open(info) as member:
                 header = read_header(member)
                 if info.file_size < header.size:
                     raise ValueError(f"it has {info.file_size:,} bytes, but its shape is {header.shape}")
             columns[name] = Column(header.shape, header.dtype, _member(path, info.filename))
-    return _source(path, columns)
+    return _source(path, columns, size)
+
+
+MOST_AT_ONCE = 2 * PIECE
+"""Bytes of an archive, which is read a piece at a time but for its list of contents."""
+
+
+class InPieces:
+    """A file of which no more is read in one go than an archive of arrays needs."""
+
+    def __init__(self, file: io.FileIO):
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns so many bytes, or the rest."""
+        found = self._file.read(size if 0 <= size <= MOST_AT_ONCE else MOST_AT_ONCE)
+        if len(found) == MOST_AT_ONCE:
+            raise ValueError(f"its list of contents has more than {MOST_AT_ONCE:,} bytes")
+        return found
 
 
 @contextlib.contextmanager
-def _archive(path: str) -> Any:
-    with Place.of(path).reading() as file, zipfile.ZipFile(file) as archive:
-        yield archive
+def _archive(path: str) -> Iterator[tuple[zipfile.ZipFile, int]]:
+    """An archive and how many bytes it has."""
+    with Place.of(path).reading() as file:
+        pieces: Any = InPieces(file)
+        with zipfile.ZipFile(pieces) as archive:
+            yield archive, os.fstat(file.fileno()).st_size
 
 
 def _member(path: str, name: str) -> Callable[[], Iterator[np.ndarray]]:
     def rows() -> Iterator[np.ndarray]:
-        with _archive(path) as archive, archive.open(name) as member:
+        with _archive(path) as (archive, _), archive.open(name) as member:
             yield from read_rows(member, read_header(member))
 
     return rows
@@ -74,54 +103,50 @@ def _member(path: str, name: str) -> Callable[[], Iterator[np.ndarray]]:
 
 def of_hdf5(path: str) -> Source:
     """Returns the source in an HDF5 file."""
-    with told(path), _hdf5(path) as file:
-        if "episode_0" in file:
+    file, size = open_hdf5(Place.of(path), path)
+    with told(path):
+        if file.ask("describe", path=["episode_0"])[0] != "none":
             raise UsageError(f"{path} is a part of a Minari dataset; name its folder (the one around data/)")
-        columns = {}
-        for name in file:
-            if name not in {*NEEDED, *FLAGS, *OTHER_NAMES.values(), "next_observations"}:
-                continue
-            found = _dataset(file, name, path)
-            columns[name] = Column(found.shape, found.dtype, _dataset_rows(path, name))
-    return _source(path, columns)
+    columns = {}
+    for name in FIELD_NAMES:
+        with told(f"{path}: {name}"):
+            column = column_of(file, [name])
+        if column is not None:
+            columns[name] = column
+    return _source(path, columns, size)
 
 
-@contextlib.contextmanager
-def _hdf5(path: str) -> Any:
+def open_hdf5(place: Place, name: str) -> tuple[Apart, int]:
+    """Returns an HDF5 file, open in a process of its own, and how many bytes it has."""
+    with told(name), place.reading() as file:
+        try:
+            return Apart("hdf5", file), os.fstat(file.fileno()).st_size
+        except ModuleNotFoundError:
+            raise UsageError(f"{name} is an HDF5 file; {NO_EXTRA}") from None
+
+
+def column_of(file: Apart, path: list[str]) -> Column | None:
+    """Returns an array of an HDF5 file, or None where nothing is; a `ValueError` for anything else."""
+    found, _ = file.ask("describe", path=path)
+    if found == "none":
+        return None
+    if found == "group":
+        raise ValueError("it is not an array")
+    shape, dtype = tuple(found[0]), found[1]
     try:
-        import h5py
-    except ImportError:
-        raise UsageError(f"{path} is an HDF5 file; {NO_EXTRA}") from None
-    with Place.of(path).reading() as file, h5py.File(file, "r") as found:
-        yield found
+        known = np.dtype(dtype)
+    except TypeError:
+        raise ValueError(f"it is {dtype:.60}, not numbers") from None
 
-
-def _dataset(file: Any, name: str, path: str) -> Any:
-    """An array of the file itself: not a link, and with its numbers in no other file."""
-    import h5py
-
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise UsageError(f"{path}: {name} is a link; write its numbers into the file itself")
-    found = file[name]
-    if not isinstance(found, h5py.Dataset) or found.shape is None:
-        raise UsageError(f"{path}: {name} is not an array")
-    if found.is_virtual or found.external:
-        raise UsageError(f"{path}: {name} lies in another file; write its numbers into the file itself")
-    return found
-
-
-def _dataset_rows(path: str, name: str) -> Callable[[], Iterator[np.ndarray]]:
     def rows() -> Iterator[np.ndarray]:
-        with _hdf5(path) as file:
-            found = _dataset(file, name, path)
-            step = max(1, PIECE // max(1, found.dtype.itemsize * math.prod(found.shape[1:])))
-            for start in range(0, found.shape[0], step):
-                yield found[start : start + step]
+        step = max(1, PIECE // max(1, known.itemsize * math.prod(shape[1:])))
+        for start in range(0, shape[0], step):
+            yield file.ask("rows", path=path, start=start, stop=min(start + step, shape[0]))[1][0]
 
-    return rows
+    return Column(shape, known, rows)
 
 
-def _source(path: str, columns: Columns) -> Source:
+def _source(path: str, columns: Columns, size: int) -> Source:
     for ours, theirs in OTHER_NAMES.items():
         if ours not in columns and theirs in columns:
             columns[ours] = columns.pop(theirs)
@@ -142,6 +167,8 @@ def _source(path: str, columns: Columns) -> Source:
         if column.dtype.kind not in "fiub":
             raise UsageError(f"{path}: {name} is {column.dtype}, not numbers")
     require_continuous(columns["actions"].dtype, f"{path}: actions")
+    with told(path):
+        require_dense(sum(math.prod(column.shape) * column.dtype.itemsize for column in columns.values()), size)
     obs_shape, act_shape = (columns[name].shape[1:] or (1,) for name in ("observations", "actions"))
     if 0 in (*obs_shape, *act_shape):
         raise UsageError(f"{path}: observations of shape {obs_shape} and actions of shape {act_shape} are empty")

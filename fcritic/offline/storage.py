@@ -1,6 +1,7 @@
 """Arrays that may be larger than memory: nameless temporary files, and files in NumPy's format."""
 
 from collections.abc import Iterator
+import io
 import math
 import os
 import shutil
@@ -17,6 +18,13 @@ IN_MEMORY = 2**25
 
 PIECE = 2**22
 """Bytes that are read or written in one go."""
+
+
+LONGEST_HEADER = 10_000
+"""Bytes of a header in NumPy's format."""
+
+SMALL, DENSEST = 2**26, 200
+"""Bytes up to which packed data may be anything, and from there on how many times the file's own they may be."""
 
 
 class Header(NamedTuple):
@@ -43,6 +51,12 @@ def require_room(size: int, what: str) -> None:
         )
 
 
+def require_dense(size: int, file_size: int) -> None:
+    """Refuses a small file that would unpack to a huge one with a `ValueError`: logged numbers are not alike."""
+    if size > max(SMALL, DENSEST * file_size):
+        raise ValueError(f"its {file_size:,} bytes would unpack to {size:,}")
+
+
 def room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Returns an array of zeros, in memory or, where it is large, in a file that is gone with the program."""
     size = math.prod(shape) * dtype.itemsize
@@ -57,11 +71,19 @@ def room(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def read_header(file: IO[bytes]) -> Header:
     """Returns what NumPy's format says of the array that follows; pickled objects are a `ValueError`."""
-    version = np.lib.format.read_magic(file)
+    magic = _exactly(file, 8)
+    version = np.lib.format.read_magic(io.BytesIO(magic))
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"NumPy's format {version} is not known")
+    length = _exactly(file, 2 if version == (1, 0) else 4)
+    size = int.from_bytes(length, "little")
+    if size > LONGEST_HEADER:  # NumPy reads it before it looks at its length
+        raise ValueError(f"its header has {size:,} bytes, more than any of NumPy's")
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    header = Header(*reader(file))
+    try:
+        header = Header(*reader(io.BytesIO(length + _exactly(file, size))))
+    except (MemoryError, RecursionError) as error:  # of a parser that is given nests
+        raise ValueError("its header is nested too deeply") from error
     if header.dtype.hasobject:
         raise ValueError("it holds Python objects (pickles), which are never read")
     if any(size < 0 for size in header.shape):
@@ -90,7 +112,7 @@ def read_rows(file: IO[bytes], header: Header) -> Iterator[np.ndarray]:
 def _exactly(file: IO[bytes], size: int) -> bytes:
     parts = []
     while size:
-        part = file.read(size)
+        part = file.read(min(size, PIECE))
         if not part:
             raise ValueError("it is truncated")
         parts.append(part)

@@ -31,9 +31,6 @@ _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 STEP_NAME = re.compile(r"step-[0-9]{12}")
 """The name of a checkpoint among others of a run: its frame."""
 
-LARGE = 2**30
-"""Bytes of a file from which on one made of holes, which costs its maker nothing, would take long to read."""
-
 UNKNOWN_LIMIT = 2**30
 """Bytes of a group whose size the configuration does not give, such as the states of simulators."""
 
@@ -190,13 +187,11 @@ def _open_group(directory: Place, manifest: dict, group: str, most: int | None =
     if group not in manifest["groups"]:
         raise CheckpointError(f"{directory} has no group {group}; it is of another kind of run")
     file = (directory / f"{group}.safetensors").reading(most)
-    status, size = os.fstat(file.fileno()), manifest["groups"][group]["bytes"]
-    if status.st_size == size and (size <= LARGE or 512 * status.st_blocks >= size // 64):
-        return file
-    file.close()
-    if status.st_size != size:
-        raise damaged(directory, f"{group}.safetensors has {status.st_size} bytes, not {size}")
-    raise damaged(directory, f"{group}.safetensors has {size} bytes, nearly all of them holes")
+    found, size = os.fstat(file.fileno()).st_size, manifest["groups"][group]["bytes"]
+    if found != size:
+        file.close()
+        raise damaged(directory, f"{group}.safetensors has {found} bytes, not {size}")
+    return file
 
 
 # Folders of them
