@@ -42,6 +42,7 @@ MOST = {
     "env_timeout": LONGEST,
     "action_repeat": 1000,
     "eval_episodes": 100_000,
+    "knowledge": 1000,
     **dict.fromkeys(("steps", "warmup", "eval_every", "log_every", "save_every", "seed"), 10**15),
     **dict.fromkeys(("value_limit", "first_reward_above"), 1e30),
 }
@@ -145,6 +146,9 @@ class TrainConfig:
     """Frames between evaluations of every actor on fresh environments."""
     eval_episodes: int = 1
     """Episodes per actor in each of these evaluations."""
+    knowledge: int = 0
+    """Past actors, and as many mixtures, that run one episode each beside every evaluation, to hold the critics'
+    values of them against what they reach; needs `--cloud.bank`. 0: none."""
     first_reward_above: float = 0.0
     """The first reward above this is logged with its frame; training does not use it."""
     log_every: int = 1_000
@@ -172,10 +176,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         counts = "envs steps seeds action_repeat replay eval_every eval_episodes log_every save_every keep"
         require_at_least(1, **{name: getattr(self, name) for name in [*counts.split(), "recency"]})
-        amounts = "warmup seed value_limit env_processes"
+        amounts = "warmup seed value_limit env_processes knowledge"
         require_at_least(0, **{name: getattr(self, name) for name in amounts.split()})
         require_at_least(0.1, env_timeout=self.env_timeout)
         _require_buildable(self, "")
+        if self.knowledge and not self.agent.keeps_past:
+            raise UsageError("--knowledge asks functional critics about past actors; keep some: --cloud.bank 32")
         if self.envs * self.seeds > MOST_ENVIRONMENTS:
             raise UsageError(
                 f"--envs times --seeds must be at most {MOST_ENVIRONMENTS:,}, not {self.envs * self.seeds:,}"

@@ -19,9 +19,10 @@ from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
+from fcritic.training.knowledge import agreement, rank_correlation
 from fcritic.training.replay import Normalizer
 from fcritic.view.inspection import measure
-from fcritic.view.inspection.inspect import agreement, principal, rank_correlation, require_functional
+from fcritic.view.inspection.inspect import principal, require_functional
 from fcritic.view.inspection.measure import Rollouts
 
 TASK = "probe-policy"  # two actions; the second, where 1 is seen, is the reward

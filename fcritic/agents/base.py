@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 from jax.experimental.layout import Layout, with_layout_constraint
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 import numpy as np
 import optax
 
@@ -155,6 +155,25 @@ class AbstractAgent(abc.ABC, Generic[State]):
 
         The standard deviation over critics of Q(pi, s, pi(s)), averaged over states as the networks see them.
         """
+
+    @property
+    def keeps_past(self) -> bool:
+        """Whether the state holds past actors, which the three methods below need."""
+        return False
+
+    def has_past(self, state: State) -> Bool[Array, ""] | bool:
+        """Returns whether there are past actors yet."""
+        return False
+
+    def past(self, state: State, count: int, key: PRNGKeyArray) -> Any:
+        """Returns so many past actors, spread over what is kept, then, where they can be, as many mixtures."""
+        raise UsageError(f"{type(self).__name__} keeps no past actors")
+
+    def predicted(
+        self, state: State, policies: Any, obs: Float[Array, "policies obs"]
+    ) -> Float[Array, " policies"]:
+        """Returns the critics' mean value of each policy at a state of its own, as the networks see it."""
+        raise UsageError(f"the critics of {type(self).__name__} do not see the policy")
 
     def cheaper(self) -> "dict[str, AbstractAgent]":
         """Returns variants that cost less, by the options that make them."""

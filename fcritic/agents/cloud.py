@@ -66,19 +66,24 @@ class Cloud:
 
     def draw(self, actors: Any, bank: "Bank | None", batch: Transition, key: PRNGKeyArray) -> "Drawn":
         """Returns policies from actors and bank, or mixtures of two of them, each with some rows of the batch."""
-        who_key, weight_key, mixed_key, row_key = jax.random.split(key, 4)
+        who_key, row_key = jax.random.split(key)
+        rows = jax.random.randint(row_key, (self.policies, self.rows), 0, len(batch.reward))
+        return Drawn(self.policies_of(actors, bank, who_key), ensembles.member(batch, rows))
+
+    def policies_of(self, actors: Any, bank: "Bank | None", key: PRNGKeyArray) -> Any:
+        """Returns `policies` from actors and bank, or mixtures of two of them."""
+        who_key, weight_key, mixed_key = jax.random.split(key, 3)
         known, count = actors, jnp.int32(ensembles.size(actors))
         if bank is not None:
             join = lambda now, past: jnp.concatenate([now, past])
             known, count = jax.tree.map(join, actors, net(bank.stored)), count + self.stored(bank)
         first, second = jax.random.randint(who_key, (2, self.policies), 0, count)
         policies = ensembles.member(known, first)
-        if self.mixed:
-            weight = jax.random.uniform(weight_key, (self.policies,))
-            mixed = jax.random.uniform(mixed_key, (self.policies,)) < self.mixed
-            policies = vmap(Mixture)(policies, ensembles.member(known, second), jnp.where(mixed, weight, 0.0))
-        rows = jax.random.randint(row_key, (self.policies, self.rows), 0, len(batch.reward))
-        return Drawn(policies, ensembles.member(batch, rows))
+        if not self.mixed:
+            return policies
+        weight = jax.random.uniform(weight_key, (self.policies,))
+        mixed = jax.random.uniform(mixed_key, (self.policies,)) < self.mixed
+        return vmap(Mixture)(policies, ensembles.member(known, second), jnp.where(mixed, weight, 0.0))
 
     def stored(self, bank: "Bank") -> Int[Array, ""]:
         """Returns how many past actors the bank holds."""

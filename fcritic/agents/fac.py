@@ -8,18 +8,25 @@ import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 import optax
 
 from fcritic import ensembles, kernels
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
 from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
-from fcritic.agents.losses import Pairing, actor_gradients, cloud_loss, functional_critic_loss, own_values
+from fcritic.agents.losses import (
+    Pairing,
+    actor_gradients,
+    cloud_loss,
+    encode_all,
+    functional_critic_loss,
+    own_values,
+)
 from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import Packed, pack_like
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, PrimedHead, Prior, ValueHead
-from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.policies import DeterministicPolicy, Mixture
 from fcritic.networks.precision import Precision, lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
@@ -260,6 +267,36 @@ class FAC(AbstractAgent[FACState]):
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
         """Returns the critics' standard deviation about each actor, at its own actions."""
         return own_values(state.valued_by, state.actors.net, obs).std(axis=0).mean(axis=-1)
+
+    @property
+    def keeps_past(self) -> bool:
+        """Whether there is a bank."""
+        return self.functional and self.cloud.bank > 0
+
+    def has_past(self, state: FACState) -> Bool[Array, ""] | bool:
+        """Returns whether the bank holds a past actor yet."""
+        return state.bank is not None and self.cloud.stored(state.bank) > 0
+
+    def past(self, state: FACState, count: int, key: PRNGKeyArray) -> Any:
+        """Returns actors from the bank, evenly spaced, and mixtures where the encoder can read them."""
+        assert state.bank is not None
+        stored = net(state.bank.stored)
+        old = ensembles.member(stored, jnp.arange(count) * self.cloud.stored(state.bank) // count)
+        if self.encoder.kind != "behaviour":
+            return old
+        mixed = dataclasses.replace(self.cloud, mixed=1.0, policies=count).policies_of(
+            state.actors.net, state.bank, key
+        )
+        pure = vmap(Mixture)(old, old, jnp.zeros(count))
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), pure, mixed)
+
+    def predicted(
+        self, state: FACState, policies: Any, obs: Float[Array, "policies obs"]
+    ) -> Float[Array, " policies"]:
+        """Returns the mean over critics of Q_i(pi_j, s_j, pi_j(s_j))."""
+        critics, act = state.valued_by, vmap(lambda policy, s: policy(s))(policies, obs)
+        each = vmap(lambda head, codes: vmap(head)(codes, obs, act))
+        return each(critics.head, encode_all(critics, policies)).mean(axis=0)
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Returns the options, with the number of critics and the length of the encoder's sequence."""

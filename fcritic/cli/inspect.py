@@ -69,9 +69,13 @@ def _summary(report: dict[str, Any], out: Place) -> str:
     critics = ", ".join(number(each["rank"]) for each in found["critics"])
     where = f"{agent['recipe']} on {agent['task']}, frame {agent['frame']:,}"
     count = len(report["slice"]["plain"])
+    told = report["knowledge"]
+    ranks = told and f"{number(told['rank_past'])} on past actors, {number(told['rank_mixtures'])} on mixtures"
+    asked = f"asked in training, at frame {told['frame']:,}: rank correlation {ranks}\n" if told else ""
     return (
         f"{where}: over {count} policies the critics' mean has "
         f"rank correlation {number(found['mean']['rank'])} with measured returns (critics: {critics})\n"
+        f"{asked}"
         f"wrote {out}"
     )
 

@@ -10,7 +10,7 @@ from fcritic.cli.parsing import parse
 from fcritic.disk import destination
 from fcritic.errors import UsageError
 
-What = Literal["returns", "diversity", "disagreement", "coverage", "saturation", "first-reward"]
+What = Literal["returns", "diversity", "disagreement", "coverage", "saturation", "knowledge", "first-reward"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +20,8 @@ class PlotOptions:
     directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
     """Directories of runs."""
     what: What = "returns"
-    """The returns; how far actors differ; how far critics disagree; how many states were seen; when the
-    first reward was."""
+    """The returns; how far actors differ; how far critics disagree; how many states were seen; how well critics
+    rank past actors (with `train --knowledge`); when the first reward was."""
     out: str | None = None
     """Picture to write, .png, .svg or .pdf; without it curve.png (or WHAT.png) in the first directory."""
     json: bool = False

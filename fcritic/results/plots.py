@@ -37,6 +37,7 @@ LABELS = {
     "disagreement": "deviation between the critics' values of a policy",
     "coverage": "cells of observations in the replay",
     "saturation": "share of actions at their bounds",
+    "knowledge": "rank correlation of critics' values and returns, past actors",
     "first-reward": "share of seeds that have seen a reward",
 }
 """What the vertical axis of each picture of behaviour shows."""
@@ -147,7 +148,8 @@ def _plain(text: str) -> str:
 def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> None:
     seeds = run.measures[what]
     if not seeds:
-        reason = "one actor alone has no diversity" if what == "diversity" else "train it further"
+        reasons = {"diversity": "one actor alone has no diversity", "knowledge": "train with --knowledge 16"}
+        reason = reasons.get(what, "train it further")
         raise UsageError(f"{run.name} has no row with {what}; {reason}")
     for frames, values in itertools.islice(seeds.values(), MOST_LINES):
         axes.plot(frames, values, color=colour, alpha=0.3, linewidth=1)

@@ -54,8 +54,8 @@ class Behaviour:
 MOST_SEEDS = 10_000
 """Seeds of a run; more cannot be trained in one."""
 
-MEASURES = ("diversity", "disagreement", "coverage", "saturation")
-"""What rows of behaviour hold of each seed."""
+MEASURES = ("diversity", "disagreement", "coverage", "saturation", "knowledge")
+"""What rows of behaviour hold of each seed, and the critics' rank correlation on past actors."""
 
 
 def curves(run: RunDirectory) -> Curves:
@@ -85,6 +85,8 @@ def behaviour(run: RunDirectory) -> Behaviour:
         rewarded.setdefault(seed, None)
         if row["kind"] == FIRST_REWARD:
             rewarded[seed] = frame
+        elif row["kind"] == "knowledge":
+            _append(measures["knowledge"], {"knowledge": row["rank_past"]} | row, "knowledge")
         elif row["kind"] == "behaviour":
             for name in row.keys() & measures.keys():
                 _append(measures[name], row, name)

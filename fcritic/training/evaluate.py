@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,6 +57,17 @@ class Evaluation:
         }
 
 
+class Played(NamedTuple):
+    """One episode of every actor of every seed."""
+
+    returns: Float[np.ndarray, "seeds actors"]
+    """The sums of rewards."""
+    discounted: Float[np.ndarray, "seeds actors"]
+    """The sums of gamma^t r_t, which is what a critic values."""
+    first: Float[np.ndarray, "seeds actors obs"]
+    """The first observations."""
+
+
 class Evaluator:
     """Environments for evaluation, kept between evaluations because building them takes long."""
 
@@ -74,9 +85,13 @@ class Evaluator:
         return [Evaluation(np.stack(seed_returns, axis=1)) for seed_returns in zip(*returns, strict=True)]
 
     def _episode(self, policies: Any, normalizer: Normalizer, salt: str) -> Float[np.ndarray, "seeds actors"]:
+        return self.play(policies, normalizer, salt).returns
+
+    def play(self, policies: Any, normalizer: Normalizer, salt: str) -> "Played":
         """One episode of every actor."""
         vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt)
-        returns = np.full(vector.shape, np.nan)
+        first, discount = np.array(vector.obs), self._config.agent.discount
+        returns, discounted, weight = np.full(vector.shape, np.nan), np.zeros(vector.shape), np.ones(vector.shape)
         while np.isnan(returns).any():
             if vector.steps == EPISODE_LIMIT:
                 raise UsageError(
@@ -84,11 +99,15 @@ class Evaluator:
                     "give the task a time limit (max_episode_steps in Gymnasium)"
                 )
             actions = _actions(policies, normalizer, vector.obs, self._config.normalize)
-            for episode in vector.step(np.asarray(actions))[1]:
+            alive = np.isnan(returns)
+            step, episodes = vector.step(np.asarray(actions))
+            discounted += np.where(alive, weight * step.reward, 0.0)
+            weight *= discount
+            for episode in episodes:
                 place = (episode.seed_index, episode.env_index)
                 if np.isnan(returns[place]):  # later episodes of the short-lived do not count
                     returns[place] = episode.total_reward
-        return returns
+        return Played(returns, discounted, first)
 
     def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
         config = self._config

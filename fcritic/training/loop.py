@@ -19,6 +19,7 @@ from fcritic.training.cost import estimate_line, estimated_seconds, require_agre
 from fcritic.training.device import Device
 from fcritic.training.evaluate import Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
+from fcritic.training.knowledge import Examiner
 from fcritic.training.report import Report
 from fcritic.training.saving import (
     Checkpoints,
@@ -83,7 +84,7 @@ class Training:
     ):
         self.config, self.directory = config, run
         self.vector, self.report, self.checkpoints = vector, report, checkpoints
-        self.evaluator = Evaluator(config, config.eval_episodes)
+        self.evaluator, self.examiner = Evaluator(config, config.eval_episodes), Examiner(config)
         self.stop, self._retries = StopSignal(), 0
         self.device = Device(learning_of(config, vector.spec), snapshot.state, snapshot.memory)
         self.restarted = self._adopt(snapshot)
@@ -224,7 +225,8 @@ class Training:
         self.best = self.best.improved(policies, state.normalizer, scores, self.frame)
         self.report.evaluation(self.frame, results)
         self.report.behaviour(self.frame, behaviour(self.device.learning, state, self.frame))
-        self.report.faults(self.frame, self.evaluator.take_faults())
+        self.report.knowledge(self.frame, self.examiner.examine(self.device.learning, state, self.frame))
+        self.report.faults(self.frame, self.evaluator.take_faults() + self.examiner.take_faults())
 
     def save(self, episodes: bool = True) -> None:
         """Writes a checkpoint from which training continues exactly; never one of a sick training.
@@ -299,6 +301,7 @@ class Training:
         """Closes logs and environments."""
         self.report.close()
         self.evaluator.close()
+        self.examiner.close()
         self.vector.close()
 
 

@@ -137,6 +137,11 @@ class Report:
         if rows:
             self.write(frame, "behaviour", list(enumerate(rows)))
 
+    def knowledge(self, frame: int, rows: list[dict[str, Any]]) -> None:
+        """One row per seed with what its critics say of policies, and what these reach."""
+        if rows:
+            self.write(frame, "knowledge", list(enumerate(rows)))
+
     def faults(self, frame: int, faults: list[Fault]) -> None:
         """One row and one line for each fault of an environment that was skipped."""
         if not faults:

@@ -2,49 +2,25 @@
 
 from collections.abc import Callable
 from importlib.resources import files
+import math
 import time
 from typing import Any
 
 from jaxtyping import Float
 import numpy as np
-from scipy.stats import rankdata
 
 from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.api.load import TrainedAgent
 from fcritic.errors import CheckpointError, UsageError
+from fcritic.logs.metrics import each_row
 from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
+from fcritic.training.knowledge import KINDS, agreement
 from fcritic.training.saving import load_policies
 from fcritic.view.inspection import measure
 from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
 from fcritic.view.page import as_script_data
-
-
-def correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float | None:
-    """Pearson's; none where one of them does not vary."""
-    a, b = a - a.mean(), b - b.mean()
-    size = np.sqrt((a @ a) * (b @ b))
-    return float(a @ b / size) if size > 0 else None
-
-
-def rank_correlation(a: Float[np.ndarray, " n"], b: Float[np.ndarray, " n"]) -> float | None:
-    """Spearman's: the correlation of the ranks. 1 means the same order, 0 none in common."""
-    return correlation(rankdata(a), rankdata(b))
-
-
-def agreement(predicted: Float[np.ndarray, " n"], measured: Float[np.ndarray, " n"]) -> dict[str, Any]:
-    """Order (`rank`, `correlation`) and size: `bias`, `error` (root mean square) and the `slope` of the line
-    that best tells measured from predicted; a calibrated critic has slope 1 and bias 0."""
-    off, spread = predicted - measured, predicted - predicted.mean()
-    slope = float(spread @ measured / (spread @ spread)) if spread @ spread > 0 else None
-    return {
-        "rank": rank_correlation(predicted, measured),
-        "correlation": correlation(predicted, measured),
-        "bias": float(off.mean()),
-        "error": float(np.sqrt((off**2).mean())),
-        "slope": slope,
-    }
 
 
 def principal(points: Float[np.ndarray, "n dims"]) -> tuple[Float[np.ndarray, "n 2"], list[float]]:
@@ -89,7 +65,23 @@ def inspect(
         "embedding": _embedding(agent),
         "probes": _probes(agent, seen.first),
     }
+    report["knowledge"] = told_in_training(agent)
     return report | {"seconds": round(time.monotonic() - start, 1)}
+
+
+def told_in_training(agent: TrainedAgent) -> dict[str, Any] | None:
+    """What the critics knew of past actors and mixtures when they were last asked (`train --knowledge`)."""
+    run, found = RunDirectory.open_existing(agent.directory), None
+    if run.metrics.status() is None:
+        return None
+    for _, row in each_row(run.metrics):
+        if row.get("kind") == "knowledge" and row.get("seed") == agent.seed:
+            found = row
+    if found is None:
+        return None
+    number = lambda value: value if isinstance(value, float) and math.isfinite(value) else None
+    names = [f"{name}_{kind}" for kind in KINDS for name in ("rank", "slope", "error")]
+    return {"frame": found.get("env_steps")} | {name: number(found.get(name)) for name in names}
 
 
 def require_functional(agent: TrainedAgent) -> None:

@@ -6,7 +6,7 @@ from studies.training.ablated import Changes, ablations, with_fields
 
 _EPISODES = {1: 4, 2: 2}
 """Per actor and evaluation, by members: where they are few, as many in all as four actors have."""
-_BASELINE: Changes = {
+BASELINE: Changes = {
     "critics": 4,
     "critic_steps": 2,
     "actor_hidden": (64, 64),
@@ -36,13 +36,13 @@ STUDY = Comparison(
         _small("explores with noise", {"explore.noise": 0.2}),
         _small("held off the bounds", {"actor_reach": 1.0}),
         _small("mean of critics, noise, held off", _ALL),
-        _small("sac+", _BASELINE, "sac+"),
-        _small("td3+", _BASELINE, "td3+"),
+        _small("sac+", BASELINE, "sac+"),
+        _small("td3+", BASELINE, "td3+"),
         # With twice the environments: half the updates per frame, as in the paper's comparison, then as many.
         _small("as it is", {}, envs=4),
-        _small("sac+", _BASELINE, "sac+", envs=4),
+        _small("sac+", BASELINE, "sac+", envs=4),
         _small("2 rounds", {"cycles": 2}, envs=4),
-        _small("sac+, 2 rounds", _BASELINE | {"cycles": 2}, "sac+", envs=4),
+        _small("sac+, 2 rounds", BASELINE | {"cycles": 2}, "sac+", envs=4),
     ),
     reference="small, as it is",
     claims=tuple(

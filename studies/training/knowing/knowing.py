@@ -1,0 +1,129 @@
+"""What critics know of policies, and what it gives: behaviour and a cloud of policies, on small networks."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fcritic.errors import UsageError
+from fcritic.logs.metrics import read_rows
+from fcritic.runs.directory import RunDirectory
+from fcritic.study.comparison import Better, Comparison
+from fcritic.study.spec import Findings, Run, Section, Table, Trainings, judged
+from studies.training.ablated import Changes, with_fields
+from studies.training.laptop.laptop import BASELINE
+
+KNOWN = 0.8
+"""Rank correlation on past actors and mixtures from which on critics count as knowing policies."""
+
+_PAST: Changes = {"cloud.bank": 32, "cloud.every": 100}
+_NEURONS: Changes = _PAST | {"encoder.kind": "transformer", "tau": 0.01}
+_BEHAVIOUR: Changes = _PAST | {
+    "encoder.kind": "behaviour",
+    "encoder.width": 128,
+    "encoder.probe_scale": 1.0,
+    "tau": 0.01,
+}
+_CLOUD: Changes = _BEHAVIOUR | {"cloud.policies": 16, "cloud.rows": 16}
+
+
+def _small(label: str, changes: Changes, recipe: str = "fac-small", task: str = "cartpole-swingup") -> Run:
+    """To 40,000 frames, 4 of them per decision; of functional critics, 12 past actors are asked about each time."""
+    asked = (("knowledge", 12),) if "cloud.bank" in changes else ()
+    often = (("action_repeat", 4), ("warmup", 2000), ("eval_every", 10_000), *asked)
+    return Run(recipe, task, 2, steps=40_000, label=f"knowing, {label}", options=with_fields(changes) + often)
+
+
+RUNS = (
+    _small("behaviour and cloud", _CLOUD),
+    _small("neurons", _NEURONS),
+    _small("sac+", BASELINE | {"tau": 0.01}, "sac+"),
+    _small("behaviour", _BEHAVIOUR),
+    _small("neurons, slow target", _NEURONS | {"tau": 0.005}),
+    _small("behaviour and cloud, first term", _CLOUD | {"second_term": 0.0}),
+)
+
+
+def knowledge(run: RunDirectory) -> list[dict[str, Any]]:
+    """The rows of knowledge of a run; none where its critics were never asked."""
+    return [row for row in read_rows(run.metrics) if row["kind"] == "knowledge"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Knowing(Comparison):
+    """A comparison of returns, and beside it what the critics of each method know at its end."""
+
+    judged_runs: tuple[str, ...] = ()
+    """Methods of which it is claimed that their critics know policies."""
+
+    def find(self, runs: Trainings, quick: bool = False) -> Findings:
+        """Returns as of any comparison, and the last row of knowledge of every seed."""
+        comparison = dataclasses.replace(self, runs=self.trainings(quick)) if quick else self
+        found = super(Knowing, comparison).find(runs, quick)
+        known = {run.name: _last_rows(runs.folder / run.name) for run in comparison.runs}
+        found.plot["knowledge"] = {
+            f"{run.panel}: {run.method}": _table(known[run.name]) for run in comparison.runs if known[run.name]
+        }
+        for run in comparison.runs:
+            if run.method in self.judged_runs and (rows := known[run.name]):
+                lowest = min(_number(row[name]) for row in rows for name in ("rank_past", "rank_mixtures"))
+                slopes = [_number(row["slope_past"]) for row in rows]
+                found.verdicts.append(
+                    judged(
+                        f"{run.method} on {run.task}: with every seed critics rank past actors and mixtures at "
+                        f"{KNOWN} or above, with a slope of measured on predicted from 0.5 to 2",
+                        bool(lowest >= KNOWN and min(slopes) >= 0.5 and max(slopes) <= 2),
+                        _table(rows),
+                    )
+                )
+        return found
+
+    def sections(self, findings: Findings) -> list[Section]:
+        """What the critics know, before the sections of any comparison."""
+        heads = ["method", "rank, past actors", "rank, mixtures", "slope, past actors", "error, past actors"]
+        shown = lambda values: ", ".join(f"{value:.2f}" for value in values)
+        names = ("rank_past", "rank_mixtures", "slope_past", "error_past")
+        rows = [
+            [method, *(shown(table[name]) for name in names)]
+            for method, table in findings.plot["knowledge"].items()
+        ]
+        text = "By seed, at the last evaluation: critics' mean values of policies against their discounted returns."
+        return [Section("What the critics know", [text, Table(heads, rows)]), *super().sections(findings)]
+
+
+def _last_rows(folder: Path) -> list[dict[str, Any]]:
+    """The last row of knowledge of every seed of a run."""
+    try:
+        rows = knowledge(RunDirectory.open_existing(folder))
+    except UsageError:  # not run
+        return []
+    return list({row["seed"]: row for row in rows}.values())
+
+
+def _table(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
+    names = ("rank_past", "rank_mixtures", "slope_past", "slope_mixtures", "error_past", "error_mixtures")
+    return {name: [_number(row.get(name)) for row in rows] for name in names}
+
+
+def _number(value: Any) -> float:
+    """NaN where nothing could be said, as of critics that say the same of all."""
+    return float(np.nan if value is None else value)
+
+
+STUDY = Knowing(
+    "knowing",
+    "Do critics that learn on a cloud of policies, known by what they do, know policies, and is the agent better?",
+    RUNS,
+    reference="knowing, neurons",
+    claims=(
+        Better("behaviour and a cloud cost no return", "knowing, behaviour and cloud", "knowing, neurons"),
+        Better("the agent is better than sac+ of its size", "knowing, behaviour and cloud", "knowing, sac+"),
+        Better(
+            "with a cloud the second gradient term helps",
+            "knowing, behaviour and cloud",
+            "knowing, behaviour and cloud, first term",
+        ),
+    ),
+    judged_runs=("knowing, behaviour and cloud",),
+)
