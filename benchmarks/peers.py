@@ -131,20 +131,20 @@ def _take_turns(contenders: dict[str, Contender], options: Options, say) -> dict
     return speeds
 
 
-def peers_python(environment: str | None, say) -> str:
+def peers_python(environment: str | None, say, requirements: list[str] = REQUIREMENTS, name: str = "peers") -> str:
     """The Python of the peers' environment, which is built where it does not exist."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / "peers"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fcritic" / name
     folder = Path(environment) if environment else cache
     python, finished = folder / "bin" / "python", folder / "installed.txt"
     if environment and python.exists() and not finished.exists():
         return str(python)  # somebody's own; it is not ours to change
-    wanted = "\n".join(REQUIREMENTS)
+    wanted = "\n".join(requirements)
     if not finished.exists() or finished.read_text(encoding="utf-8") != wanted:
-        say(f"installing {', '.join(REQUIREMENTS)} into {folder}; this downloads about 3 GB once")
+        say(f"installing {', '.join(requirements)} into {folder}; this downloads up to 3 GB once")
         try:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, *REQUIREMENTS], check=True, stdout=sys.stderr)
+            subprocess.run([*pip, *requirements], check=True, stdout=sys.stderr)
         except (OSError, subprocess.CalledProcessError) as error:
             raise UsageError(
                 f"the peers cannot be installed ({error}); install them yourself and name their environment "

@@ -118,7 +118,7 @@ def test_every_damaged_file_is_one_line(fitted, tmp_path):
         if number % 2:
             del content[rng.integers(len(content)) :]
         else:
-            content[rng.integers(len(content))] ^= 1 + rng.integers(255)
+            content[rng.integers(len(content))] ^= 1  # never one white space for another
         file.write_bytes(content)
         with pytest.raises(UsageError) as told:
             Evaluator.load(copy)
@@ -128,7 +128,7 @@ def test_every_damaged_file_is_one_line(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("evaluator",), 2),
+        (("evaluator",), 1),
         (("config", "hidden"), [2**20, 2**20]),
         (("config", "hidden"), [[]]),
         (("config", "steps"), "many"),
@@ -174,3 +174,45 @@ def test_other_folders_are_named(tmp_path):
     checkpoint.save(tmp_path / "step-000000000001", {"agent": {"a": np.zeros(1)}}, {"env_steps": 1})
     with pytest.raises(UsageError, match="is not a fitted evaluator of this version"):
         Evaluator.load(tmp_path / "step-000000000001")
+
+
+def linear_quadratic(episodes: int = 1000, length: int = 20) -> Dataset:
+    """Episodes of uniform actions in s' = .9 s + .3 a with the reward -(s^2 + .1 a^2), cut by a time limit."""
+    rng = np.random.default_rng(0)
+    obs, act = np.zeros((episodes, length + 1)), rng.uniform(-1, 1, (episodes, length))
+    obs[:, 0] = rng.uniform(-1, 1, episodes)
+    for step in range(length):
+        obs[:, step + 1] = 0.9 * obs[:, step] + 0.3 * act[:, step]
+    reward = -(obs[:, :-1] ** 2) - 0.1 * act**2
+    first, last = np.zeros((2, episodes, length), bool)
+    first[:, 0], last[:, -1] = True, True
+    column = lambda array: array.reshape(-1, 1).astype(np.float32)
+    arrays = (column(obs[:, :-1]), column(act), column(reward)[:, 0], np.ones(act.size, np.float32), column(obs[:, 1:]))
+    return Dataset(*arrays, *(flag.ravel() for flag in (first, last, last)), ("made up",), Units.plain(EnvSpec(1, 1)))
+
+
+def controller(gain: float) -> Candidate:
+    return Candidate(f"gain {gain:.2f}", "function", lambda obs, _: (-gain * obs).astype(np.float32))
+
+
+def test_a_linear_quadratic_task_is_valued_within_two_percent():
+    """The value of a = -k s is -(1 + .1 k^2) s^2 / (1 - gamma (.9 - .3 k)^2); none of the judged gains is known."""
+    config = dataclasses.replace(
+        SMALL, discount=0.9, members=2, steps=6000, probes=8, hidden=(64, 64), encoder_hidden=(64,),
+        learning_rate=2e-3, policies_per_update=16, settled=0,
+    )  # fmt: skip
+    evaluator = Evaluator.fit(linear_quadratic(), [controller(gain) for gain in np.linspace(-0.25, 1, 40)], config)
+    gains = np.random.default_rng(1).uniform(-0.2, 0.95, 30)
+    squares = (evaluator.starts.astype(float) ** 2).mean()
+    exact = -(1 + 0.1 * gains**2) * squares / (1 - 0.9 * (0.9 - 0.3 * gains) ** 2)
+    found = np.array([evaluator.value(controller(gain)).mean for gain in gains])
+    assert np.abs(found / exact - 1).mean() < 0.02
+    assert np.abs(found - exact).max() < 0.04 * np.ptp(exact)
+
+
+def test_a_fit_ends_when_values_have_settled():
+    early = Evaluator.fit(logged(1.0), KNOWN, dataclasses.replace(SMALL, steps=6000, settled=0.02))
+    never = Evaluator.fit(logged(1.0), KNOWN, dataclasses.replace(SMALL, steps=700, settled=0))
+    assert early.updates < 5000
+    assert never.updates == 700
+    assert early.value(always(0.3)).mean == pytest.approx(reward_of(0.3), abs=0.1)

@@ -111,7 +111,10 @@ class EvaluatorConfig:
     members: int = 4
     """Critics in the ensemble; each learns from its own part of the data and of the policies (fqe: always 1)."""
     steps: int = 8_000
-    """Updates of each critic; twice as many changed no rank in the study of evaluation."""
+    """Most updates of each critic; twice as many changed no rank in the study of evaluation."""
+    settled: float = 0.005
+    """A fit begins to end once the values of its policies move by less than this share of their range, mean over
+    policies, from one fifth of its updates to the next; 0: it takes all its steps."""
     policies_per_update: int = 32
     """Policies drawn for each update (fqe: its one)."""
     rows_per_policy: int = 16
@@ -127,7 +130,7 @@ class EvaluatorConfig:
     hidden: tuple[int, ...] = (128, 128)
     """Hidden layers of the critic; the last one holds the features of the trust metric."""
     learning_rate: float = 3e-4
-    """First step of Adam; it falls to a twentieth along a cosine."""
+    """Step of Adam; over the last quarter of a fit it falls to a twentieth along a cosine."""
     tau: float = 0.05
     """Target update rate; a slow target takes long to bring values to their level."""
 
@@ -138,6 +141,8 @@ class EvaluatorConfig:
             require_at_least(1, **{name: min(getattr(self, name), default=0)})
         if not 0 <= self.discount < 1:
             raise UsageError(f"--discount must be in [0, 1), not {self.discount:g}")
+        if not (self.settled >= 0 and math.isfinite(self.settled)):
+            raise UsageError(f"--settled must be 0 or above, not {self.settled:g}")
         for name in ("share", "tau"):
             if not 0 < getattr(self, name) <= 1:
                 raise UsageError(f"--{name} must be above 0 and at most 1, not {getattr(self, name):g}")
@@ -155,14 +160,10 @@ class EvaluatorConfig:
         """Returns how many critics there are for so many policies."""
         return policies if self.method == "fqe" else self.members
 
-    def td_rows(self, policies: int) -> int:
-        """Returns the number of transitions that all updates of all critics use."""
+    def td_rows(self, policies: int, updates: int) -> int:
+        """Returns the number of transitions that so many updates of each critic use."""
         drawn, rows = self.batch
-        return self.critics(policies) * self.steps * drawn * rows
-
-    def optimiser(self) -> optax.GradientTransformation:
-        """Returns Adam with a step that falls."""
-        return optax.adam(optax.cosine_decay_schedule(self.learning_rate, self.steps, alpha=0.05))
+        return self.critics(policies) * updates * drawn * rows
 
     def init(self, obs_dim: int, act_dim: int, critics: int, key: PRNGKeyArray) -> Fitted:
         """Returns critics that have not learned yet, stacked."""
@@ -174,7 +175,7 @@ class EvaluatorConfig:
                 encoder = BehaviourEncoder(self.probes, act_dim, self.encoder_hidden, self.code, key=encoder_key)
                 code = self.code
             head = MLP(code + obs_dim + act_dim, self.hidden, 1, key=head_key, layer_norm=True, last=Exact)
-            return Fitted(Learner.start(Critic(encoder, head), self.optimiser()), head)
+            return Fitted(Learner.start(Critic(encoder, head), optax.adam(self.learning_rate)), head)
 
         return ensembles.stack(one, critics, key)
 
@@ -184,9 +185,10 @@ class EvaluatorConfig:
         problem: Problem,
         row_pool: Int[Array, " pool"],
         policy_pool: Int[Array, " known"],
+        rate: Float[Array, ""],
         key: PRNGKeyArray,
     ) -> tuple[Fitted, Metrics]:
-        """Returns one critic after one update, and its metrics."""
+        """Returns one critic after one update with this step of Adam, and its metrics."""
         policy_key, row_key = jax.random.split(key)
         policies, rows = self.batch
         drawn = policy_pool[jax.random.randint(policy_key, (policies,), 0, len(policy_pool))]
@@ -203,20 +205,26 @@ class EvaluatorConfig:
             return jnp.mean(error**2), error
 
         grads, error = jax.grad(loss, has_aux=True)(online)
-        critic = fitted.critic.apply(grads, self.optimiser())
+        critic = fitted.critic.apply(grads, optax.adam(rate))
         target = ensembles.polyak(fitted.target, critic.net.head, self.tau)
         return Fitted(critic, target), {"loss": jnp.mean(error**2), "residual": jnp.mean(error)}
 
     @partial(jax.jit, static_argnames=("self", "count"))
     def learn(
-        self, fitted: Fitted, problem: Problem, key: PRNGKeyArray, first: Int[Array, ""] | int, count: int
+        self,
+        fitted: Fitted,
+        problem: Problem,
+        key: PRNGKeyArray,
+        first: Int[Array, ""] | int,
+        rate: Float[Array, ""] | float,
+        count: int,
     ) -> tuple[Fitted, Metrics]:
         """Returns all critics after `count` updates, of which the first has the number `first`; mean metrics."""
 
         def step(fitted: Fitted, number: Int[Array, ""]) -> tuple[Fitted, dict[str, Float[Array, " critics"]]]:
             keys = jax.random.split(jax.random.fold_in(key, number), len(problem.row_pool))
-            one = vmap(self.update, in_axes=(0, None, 0, 0, 0))
-            return one(fitted, problem, problem.row_pool, problem.policy_pool, keys)
+            one = vmap(self.update, in_axes=(0, None, 0, 0, None, 0))
+            return one(fitted, problem, problem.row_pool, problem.policy_pool, jnp.float32(rate), keys)
 
         fitted, metrics = jax.lax.scan(step, fitted, first + jnp.arange(count))
         return fitted, jax.tree.map(jnp.mean, metrics)

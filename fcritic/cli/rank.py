@@ -177,7 +177,7 @@ def report_of(evaluator: Any, ranking: Any, candidates: "list[Candidate]") -> di
         "task": seen.task,
         "data": evaluator.data,
         "data_text": _data_text(evaluator.data),
-        "method_text": _method_text(config),
+        "method_text": _method_text(config, evaluator.updates),
         "check_text": "",
         "ranked": ranked,
         "untrusted": [row for row in rows if not row["trusted"]],
@@ -203,14 +203,14 @@ def _data_text(data: dict[str, Any]) -> str:
     )
 
 
-def _method_text(config: EvaluatorConfig) -> str:
+def _method_text(config: EvaluatorConfig, updates: int) -> str:
     if config.method == "fqe":
         how = "fitted Q evaluation, one critic for each policy"
     elif config.method == "blind":
         how = f"{config.members} critics that do not see the policy but for its actions (a control)"
     else:
         how = f"{config.members} functional critics Q(policy, state, action), each for all policies"
-    return f"Method: {how}, {config.steps:,} updates."
+    return f"Method: {how}, {updates:,} updates."
 
 
 # The check

@@ -38,7 +38,10 @@ DRAWS = 16
 """Of a stochastic policy's action at a state."""
 
 CHUNKS = 50
-"""Parts of a fit, between which it tells how far it is."""
+"""Parts of a fit, between which it tells how far it is and looks whether values have settled."""
+
+WATCHED = 64
+"""Policies whose values must settle, and first states at which they are looked at."""
 
 COVERED = 4.0
 """The most coverage of a policy that is trusted, as a multiple of the data's own."""
@@ -54,6 +57,7 @@ WIDEST = 2**14
 """Neurons of a layer in a file."""
 
 Progress = Callable[[float], None]
+Watch = Callable[[Critic], Float[np.ndarray, " policies"]]
 
 
 class Estimate(NamedTuple):
@@ -136,6 +140,8 @@ class Evaluator:
     """Some logged transitions as critics see them, and the raw next observations, which judge coverage."""
     critics: Critic
     """Stacked."""
+    updates: int
+    """How many each critic has had."""
     span: float
     """How far values reach: the range of the known policies', and at least that of the data."""
 
@@ -170,15 +176,26 @@ class Evaluator:
             jnp.asarray(np.stack([policy.act(logged.next_obs, rng) for policy in policies])),
             *_pools(config, len(logged.obs), len(policies), rng),
         )
-        learned = _learn(config, problem, seed, progress)
+        first = data.starts
+        starts = first[np.sort(rng.choice(len(first), min(STARTS, len(first)), replace=False))]
+        learned, updates = _learn(config, problem, seed, _watch(config, policies, problem, sight, starts), progress)
         chosen = np.sort(rng.choice(len(logged.obs), min(WITNESSES, len(logged.obs)), replace=False))
         witnesses = jax.tree.map(lambda leaf: np.asarray(leaf[chosen]), rows)._replace(
             next_obs=logged.next_obs[chosen]
         )
-        first = data.starts
-        starts = first[np.sort(rng.choice(len(first), min(STARTS, len(first)), replace=False))]
         names = tuple(policy.name for policy in policies)
-        facts = (config, data.interface(), data.describe(), names, sight, probes, starts, witnesses, learned)
+        facts = (
+            config,
+            data.interface(),
+            data.describe(),
+            names,
+            sight,
+            probes,
+            starts,
+            witnesses,
+            learned,
+            updates,
+        )
         known = [Evaluator(*facts, 1.0).value(policy).mean for policy in policies]
         return Evaluator(*facts, max(float(np.ptp(known)), 2 * sight.reward_scale))
 
@@ -271,6 +288,7 @@ class Evaluator:
             "interface": self.interface.facts(),
             "data": self.data,
             "names": list(self.names),
+            "updates": self.updates,
             "reward_mean": self.sight.reward_mean,
             "reward_scale": self.sight.reward_scale,
             "span": self.span,
@@ -290,6 +308,7 @@ class Evaluator:
         config, seen = _config(facts, folder), Interface.of(facts.get("interface"), None, folder)
         names, sizes, data = (facts.get(name) for name in ("names", "sizes", "data"))
         numbers = [facts.get(name) for name in ("reward_mean", "reward_scale", "span")]
+        updates = facts.get("updates")
         sound = (
             isinstance(names, list)
             and 0 < len(names) <= MOST_ROWS
@@ -297,6 +316,8 @@ class Evaluator:
             and isinstance(sizes, dict)
             and all(type(size) is int and 0 < size <= MOST_ROWS for size in sizes.values())
             and isinstance(data, dict)
+            and type(updates) is int
+            and 0 < updates <= config.steps
             and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
             and numbers[1] > 0 < numbers[2]
         )
@@ -330,11 +351,12 @@ class Evaluator:
             found["starts"],
             witnesses,
             networks,
+            updates,
             numbers[2],
         )
 
 
-FORMAT = 1
+FORMAT = 2
 
 
 def _sight(logged: Transition, discount: float) -> Sight:
@@ -390,20 +412,59 @@ def _pools(config: EvaluatorConfig, rows: int, policies: int, rng: np.random.Gen
     return jnp.asarray(rng.integers(0, rows, (critics, rows)), jnp.int32), jnp.asarray(known, jnp.int32)
 
 
-def _learn(config: EvaluatorConfig, problem: Problem, seed: int, progress: Progress | None) -> Critic:
+def _learn(
+    config: EvaluatorConfig, problem: Problem, seed: int, watch: Watch, progress: Progress | None
+) -> tuple[Critic, int]:
+    """Critics and the number of their updates.
+
+    The step of Adam is constant until the values have settled, or three quarters of the steps are done; it then
+    falls over a third as many updates as there have been.
+    """
     key = jax.random.key(seed)
     obs_dim, act_dim = problem.rows.obs.shape[-1], problem.rows.act.shape[-1]
     fitted = config.init(obs_dim, act_dim, len(problem.row_pool), key)
-    count, done = -(-config.steps // CHUNKS), 0
-    while done < config.steps:
-        count = min(count, config.steps - done)
-        fitted, metrics = config.learn(fitted, problem, key, done, count)
+    count, done, seen = -(-config.steps // CHUNKS), 0, []
+    high, end = -(-3 * config.steps // 4), config.steps
+    while done < end:
+        part = max(0.0, (done + count / 2 - high) / (end - high))
+        rate = config.learning_rate * (0.525 + 0.475 * math.cos(math.pi * part))
+        count = min(count, end - done)
+        fitted, metrics = config.learn(fitted, problem, key, done, rate, count)
         done += count
         if not math.isfinite(float(metrics["loss"])):
             raise UsageError("the fit has diverged; lower --learning-rate or look for outliers in the rewards")
+        seen.append(watch(fitted.critic.net))
+        if done < high and _settled(np.array(seen), config.settled):
+            high, end = done, min(end, done + -(-done // 3))
         if progress is not None:
-            progress(done / config.steps)
-    return fitted.critic.net
+            progress(done / end)
+    return fitted.critic.net, done
+
+
+def _watch(
+    config: EvaluatorConfig, policies: Sequence[Candidate], problem: Problem, sight: Sight, starts: np.ndarray
+) -> Watch:
+    """What tells the values of some of the policies that are fitted."""
+    rng, starts = np.random.default_rng(0), starts[:WATCHED]
+    chosen = np.unique(np.linspace(0, len(policies) - 1, WATCHED).astype(int))
+    seen = jnp.asarray(sight(starts))
+    act = jnp.asarray(np.stack([policies[number].act(starts, rng) for number in chosen]))
+
+    def values(critics: Critic) -> Float[np.ndarray, " policies"]:
+        if config.method == "fqe":
+            return np.asarray(own_start_values(jax.tree.map(lambda leaf: leaf[chosen], critics), seen, act))
+        return np.asarray(start_values(critics, problem.probes[chosen], seen, act)).mean(axis=0)
+
+    return values
+
+
+def _settled(seen: Float[np.ndarray, "times policies"], most: float) -> bool:
+    """Whether values have moved by less than a share of their range, from one fifth of the times to the next."""
+    fifth = len(seen) // 5
+    if fifth < 2 or most == 0:
+        return False
+    now, before = seen[-fifth:].mean(axis=0), seen[-2 * fifth : -fifth].mean(axis=0)
+    return bool(np.abs(now - before).mean() < most * np.ptp(now))
 
 
 def _student(count: int) -> float:

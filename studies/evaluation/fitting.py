@@ -62,7 +62,9 @@ FITS = {
     **{f"functional {logs}": Fit(logs, EvaluatorConfig(), splits) for logs, splits in LOGS.items()},
     **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},
     **{
-        f"fqe-{steps} {logs}": Fit(logs, EvaluatorConfig(method="fqe", steps=steps), splits // 2, ALL, every=8)
+        f"fqe-{steps} {logs}": Fit(
+            logs, EvaluatorConfig(method="fqe", steps=steps, settled=0), splits // 2, ALL, every=8
+        )
         for logs, splits in LOGS.items()
         for steps in FQE_STEPS
     },
@@ -163,7 +165,7 @@ def fit(gathered: Gathered, task: str, name: str, split: int, steps: int | None 
         "coverage": pick(lambda row: row.trust.coverage),
         "spread": pick(lambda row: row.trust.spread),
         "nearest": nearest_returns(policies, data, TASKS[task].limit),
-        "td_rows": config.td_rows(len(fitted)),
+        "td_rows": config.td_rows(len(fitted), evaluator.updates),
         "fit_seconds": learned - begun,
         "rank_seconds": ranked - learned,
     }
