@@ -187,8 +187,16 @@ def linear_quadratic(episodes: int = 1000, length: int = 20) -> Dataset:
     first, last = np.zeros((2, episodes, length), bool)
     first[:, 0], last[:, -1] = True, True
     column = lambda array: array.reshape(-1, 1).astype(np.float32)
-    arrays = (column(obs[:, :-1]), column(act), column(reward)[:, 0], np.ones(act.size, np.float32), column(obs[:, 1:]))
-    return Dataset(*arrays, *(flag.ravel() for flag in (first, last, last)), ("made up",), Units.plain(EnvSpec(1, 1)))
+    arrays = (
+        column(obs[:, :-1]),
+        column(act),
+        column(reward)[:, 0],
+        np.ones(act.size, np.float32),
+        column(obs[:, 1:]),
+    )
+    return Dataset(
+        *arrays, *(flag.ravel() for flag in (first, last, last)), ("made up",), Units.plain(EnvSpec(1, 1))
+    )
 
 
 def controller(gain: float) -> Candidate:
@@ -199,7 +207,7 @@ def test_a_linear_quadratic_task_is_valued_within_two_percent():
     """The value of a = -k s is -(1 + .1 k^2) s^2 / (1 - gamma (.9 - .3 k)^2); none of the judged gains is known."""
     config = dataclasses.replace(
         SMALL, discount=0.9, members=2, steps=6000, probes=8, hidden=(64, 64), encoder_hidden=(64,),
-        learning_rate=2e-3, policies_per_update=16, settled=0,
+        learning_rate=2e-3, policies_per_update=16, settled=0.0,
     )  # fmt: skip
     evaluator = Evaluator.fit(linear_quadratic(), [controller(gain) for gain in np.linspace(-0.25, 1, 40)], config)
     gains = np.random.default_rng(1).uniform(-0.2, 0.95, 30)
@@ -212,7 +220,7 @@ def test_a_linear_quadratic_task_is_valued_within_two_percent():
 
 def test_a_fit_ends_when_values_have_settled():
     early = Evaluator.fit(logged(1.0), KNOWN, dataclasses.replace(SMALL, steps=6000, settled=0.02))
-    never = Evaluator.fit(logged(1.0), KNOWN, dataclasses.replace(SMALL, steps=700, settled=0))
+    never = Evaluator.fit(logged(1.0), KNOWN, dataclasses.replace(SMALL, steps=700, settled=0.0))
     assert early.updates < 5000
     assert never.updates == 700
     assert early.value(always(0.3)).mean == pytest.approx(reward_of(0.3), abs=0.1)

@@ -129,7 +129,7 @@ class EvaluatorConfig:
     """Numbers in a policy's code."""
     hidden: tuple[int, ...] = (128, 128)
     """Hidden layers of the critic; the last one holds the features of the trust metric."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     """Step of Adam; over the last quarter of a fit it falls to a twentieth along a cosine."""
     tau: float = 0.05
     """Target update rate; a slow target takes long to bring values to their level."""

@@ -63,7 +63,7 @@ FITS = {
     **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},
     **{
         f"fqe-{steps} {logs}": Fit(
-            logs, EvaluatorConfig(method="fqe", steps=steps, settled=0), splits // 2, ALL, every=8
+            logs, EvaluatorConfig(method="fqe", steps=steps, settled=0.0), splits // 2, ALL, every=8
         )
         for logs, splits in LOGS.items()
         for steps in FQE_STEPS
@@ -136,8 +136,10 @@ def nearest_returns(policies: list[Candidate], data: Dataset, limit: int) -> np.
     return np.array(found)
 
 
-def fit(gathered: Gathered, task: str, name: str, split: int, steps: int | None = None) -> dict[str, Any]:
-    """Returns what one fit says of all policies."""
+def fit(
+    gathered: Gathered, task: str, name: str, split: int, kept: Path, steps: int | None = None
+) -> dict[str, Any]:
+    """Returns what one fit says of all policies. The evaluator is kept; one that is there is not fitted again."""
     job = FITS[name]
     config = job.config if steps is None else dataclasses.replace(job.config, steps=steps)
     groups, policies = gathered.groups(split), gathered.candidates()
@@ -145,7 +147,12 @@ def fit(gathered: Gathered, task: str, name: str, split: int, steps: int | None 
     fitted = np.flatnonzero(np.isin(groups, job.groups))[:: job.every]
     judged = fitted if config.method == "fqe" else np.arange(len(policies))
     begun = time.perf_counter()
-    evaluator = Evaluator.fit(data, [policies[number] for number in fitted], config, seed=split)
+    if kept.is_dir():
+        evaluator = Evaluator.load(str(kept))
+    else:
+        evaluator = Evaluator.fit(data, [policies[number] for number in fitted], config, seed=split)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        evaluator.save(str(kept))
     learned = time.perf_counter()
     rows = evaluator.rank([policies[number] for number in judged]).rows
     ranked = time.perf_counter()
@@ -177,22 +184,31 @@ def file_of(folder: Path, task: str, name: str, split: int) -> Path:
 
 
 def complete(
-    gathered: Path, folder: Path, tasks: list[str], fits: list[str], splits: list[int], steps: int | None = None
+    gathered: Path,
+    folder: Path,
+    tasks: list[str],
+    fits: list[str],
+    splits: list[int],
+    steps: int | None = None,
+    again: bool = False,
 ) -> None:
-    """Makes the fits that are not there yet, the first split of all of them first."""
+    """Makes the fits that are not there yet, the first split of all of them first; or asks those again."""
     for split in splits:
         for task in tasks:
             missing = [
                 name
                 for name in fits
-                if split < FITS[name].splits and not file_of(folder, task, name, split).is_file()
+                if split < FITS[name].splits and file_of(folder, task, name, split).is_file() == again
             ]
             read = Gathered.read(gathered / f"{task}.npz") if missing else None
             for name in missing:
                 assert read is not None
                 begun = time.perf_counter()
-                arrays = fit(read, task, name, split, steps)
-                folder.mkdir(parents=True, exist_ok=True)
+                kept = folder / "evaluators" / f"{task} {name} {split}"
+                arrays = fit(read, task, name, split, kept, steps)
+                if again:
+                    with np.load(file_of(folder, task, name, split)) as before:
+                        arrays["fit_seconds"] = before["fit_seconds"]
                 temporary = folder / f".{task} {name} {split}.npz"
                 np.savez_compressed(temporary, **arrays)
                 temporary.rename(file_of(folder, task, name, split))
@@ -207,8 +223,9 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
     parser.add_argument("--fits", nargs="+", default=list(FITS), choices=FITS)
     parser.add_argument("--splits", nargs="+", type=int, default=list(range(len(SPLITS))))
+    parser.add_argument("--again", action="store_true", help="ask the evaluators that were kept once more")
     options = parser.parse_args()
-    complete(options.gathered, options.folder, options.tasks, options.fits, options.splits)
+    complete(options.gathered, options.folder, options.tasks, options.fits, options.splits, again=options.again)
 
 
 if __name__ == "__main__":
