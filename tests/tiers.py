@@ -80,6 +80,7 @@ MARKED = {
         "test_offline_policies.py",
         "test_offline_runs.py",
         "test_own_agents.py",
+        "test_offline_trust.py",
         "test_own_tasks.py",
         "test_packed.py",
         "test_partners.py",

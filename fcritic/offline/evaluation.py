@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
+from fcritic.agents import trust_metrics
 from fcritic.agents.evaluator import (
     Critic,
     EvaluatorConfig,
@@ -18,6 +19,7 @@ from fcritic.agents.evaluator import (
     features,
     own_start_values,
     start_values,
+    values,
 )
 from fcritic.disk import Place
 from fcritic.errors import UsageError
@@ -46,9 +48,18 @@ WATCHED = 64
 COVERED = 4.0
 """The most coverage of a policy that is trusted, as a multiple of the data's own."""
 
-RANGE, OUTSIDE = 1e-6, 1e-2
+RANGE, OUTSIDE = 1e-4, 1e-2
 """Directions with less than this share of the largest second moment are outside of the data, and so are features
 with more than this share of their squares there."""
+
+FAR_QUANTILE = 0.99
+"""Of the distances from each logged pair (s, a) to the nearest other one: what is farther is far."""
+
+FAR = 0.25
+"""The largest share of what a trusted policy does that is far from all that was logged."""
+
+CONCENTRATED = 50.0
+"""The most logged rows of which one counts for a policy that is trusted."""
 
 AGREED = 0.25
 """The widest half of an interval of a policy that is trusted, as a share of the range of values."""
@@ -76,6 +87,26 @@ class Estimate(NamedTuple):
         return (self.high - self.low) / 3.29
 
 
+class Signs(NamedTuple):
+    """What the logged data and the critics' features say about a policy, without its value."""
+
+    coverage: float
+    """C(pi, mu) over that of the data's own actions."""
+    far: float
+    """The share of its pairs (s, a) that are farther from all logged ones than `FAR_QUANTILE` of these are."""
+    concentrability: float
+    """E_mu[(d_pi / d_mu)^2]: of so many logged rows one counts for the policy; 1 where the data are its own."""
+    residual: float
+    """The root mean squared TD error of its values on logged rows, over the range of values."""
+
+
+class Pairs(NamedTuple):
+    """States as critics see them, and actions."""
+
+    obs: Float[Array, "rows obs"]
+    act: Float[Array, "rows act"]
+
+
 class Trust(NamedTuple):
     """Whether the data can judge a policy."""
 
@@ -85,6 +116,8 @@ class Trust(NamedTuple):
     spread: float
     """Half the interval over the range of values."""
     reason: str
+    signs: Signs
+    """All that was measured."""
 
 
 class Row(NamedTuple):
@@ -222,16 +255,18 @@ class Evaluator:
         return self._trust(policy, self.value(policy))
 
     def _trust(self, policy: Candidate, estimate: Estimate) -> Trust:
-        coverage = self._coverage(policy)
+        signs = self.signs(policy)
         spread = (estimate.high - estimate.low) / 2 / self.span
-        if not math.isfinite(coverage):
-            return Trust(False, coverage, spread, "it goes where nothing was logged")
-        if coverage > COVERED:
-            return Trust(False, coverage, spread, f"it leaves the data: coverage {coverage:.1f}, above {COVERED:g}")
-        if spread > AGREED:
-            why = f"the critics disagree by {100 * spread:.0f} % of the range of values"
-            return Trust(False, coverage, spread, why)
-        return Trust(True, coverage, spread, "the data cover what it does")
+        doubts = {
+            "it goes where nothing was logged": not math.isfinite(signs.coverage),
+            f"it leaves the data: coverage {signs.coverage:.1f}, above {COVERED:g}": signs.coverage > COVERED,
+            f"{100 * signs.far:.0f} % of what it does is far from all that was logged": signs.far > FAR,
+            f"one in {signs.concentrability:,.0f} logged rows says where it goes": not signs.concentrability
+            <= CONCENTRATED,
+            f"the critics disagree by {100 * spread:.0f} % of the range of values": spread > AGREED,
+        }
+        reason = next((why for why, doubted in doubts.items() if doubted), None)
+        return Trust(reason is None, signs.coverage, spread, reason or "the data cover what it does", signs)
 
     def rank(self, policies: Sequence[Candidate], progress: Progress | None = None) -> Ranking:
         """Returns all policies by their value, each with its interval, its chance to be the best, and trust."""
@@ -258,19 +293,27 @@ class Evaluator:
             raise UsageError(f"fqe has no critic for {policy.name}; fit again with it, or use --method functional")
         return self.names.index(policy.name)
 
-    def _coverage(self, policy: Candidate) -> float:
-        """The mean over critics of E ||phi(s', pi(s'))||^2, in the inverse norm of the logged features."""
+    def signs(self, policy: Candidate) -> Signs:
+        """Returns what the data and the critics' features say about a policy, averaged over the critics.
+
+        The states that it would meet are not known. Its own measure is taken apart as d_pi = (1 - gamma) starts +
+        gamma P d_pi: first states, and logged next states weighted by how often the policy would come there, with
+        the actions that it takes. What is far counts on all logged states too, whatever these weights are.
+        """
         rng, rows = np.random.default_rng(0), self.witnesses
         critics, codes = self.critics, _described(policy, self.probes, rng)
         if self.config.method == "fqe":
             critics = jax.tree.map(lambda leaf: leaf[self._own(policy)][None], critics)
-        next_obs, next_act = self.sight(rows.next_obs), policy.act(rows.next_obs, rng)
-        logged = _features(critics, codes, rows.obs, rows.act)
-        own = _features(critics, codes, next_obs, next_act)
-        found = [
-            _relative(*each) for each in zip(*(np.asarray(part, np.float64) for part in (logged, own)), strict=True)
-        ]
-        return float(np.mean(found))
+        starts = self.starts
+        own = Pairs(self.sight(rows.next_obs), policy.act(rows.next_obs, rng))
+        first = Pairs(self.sight(starts), policy.act(starts, rng))
+        end_value = np.float32(-self.sight.reward_mean / (1 - self.config.discount) / self.sight.reward_scale)
+        facts = (codes, rows._replace(next_obs=own.obs), own, first, self.config.discount, end_value)
+        of_each = _signs(critics, *jax.tree.map(jnp.asarray, facts))
+        found = {name: float(np.mean(value)) for name, value in of_each.items()}
+        found["concentrability"] = float(np.median(of_each["concentrability"]))  # one equation may be singular
+        found["residual"] *= self.sight.reward_scale / self.span
+        return Signs(**found)
 
     # Files
 
@@ -373,24 +416,49 @@ def _sight(logged: Transition, discount: float) -> Sight:
 
 
 @jax.jit
-def _features(
+def _signs(
     critics: Critic,
     described: Float[Array, "probes _"],
-    obs: Float[Array, "rows obs"],
-    act: Float[Array, "rows act"],
-) -> Float[Array, "critics rows features"]:
-    """Features of one policy at states and actions, by each critic."""
-    return jax.vmap(lambda one: features(one.head, one.codes(described[None]), obs[None], act[None])[0])(critics)
+    logged: Rows,
+    own: Pairs,
+    first: Pairs,
+    discount: Float[Array, ""],
+    end_value: Float[Array, ""],
+) -> dict[str, Float[Array, "..."]]:
+    """What each critic's features and values say about a policy; see `Signs`."""
+    pairs = [jnp.concatenate([each.obs, each.act], axis=1) for each in (logged, own, first)]
+    scale = jnp.std(pairs[0], axis=0) + 1e-3
+    taken, met, begun = (each / scale[None] for each in pairs)
+    each = jnp.arange(len(taken))
+    usual = jnp.quantile(trust_metrics.nearest(taken, taken, each), FAR_QUANTILE)
+    distances = jnp.concatenate([trust_metrics.nearest(met, taken, each), trust_metrics.nearest(begun, taken)])
+    away = (distances > usual) * 1.0
+    begins = jnp.full(len(begun), (1 - discount) / len(begun))
+    usually_away = trust_metrics.mean(away, jnp.concatenate([discount * logged.discount / len(taken), begins]))
 
+    def by_one(critic: Critic) -> dict[str, Float[Array, ""]]:
+        codes = critic.codes(described[None])
+        seen = lambda pairs: features(critic.head, codes, pairs.obs[None], pairs.act[None])[0]
+        worth = lambda pairs: values(critic.head, codes, pairs.obs[None], pairs.act[None])[0]
+        taken = Pairs(logged.obs, logged.act)
+        here, there, begun = seen(taken), seen(own), seen(first)
+        norm = trust_metrics.norm(trust_metrics.root(here), RANGE, outside=1.0)
+        ahead = discount * logged.discount
+        visited = trust_metrics.visits(norm, here, there, begun, ahead)
+        weights = jnp.concatenate([ahead * visited.clip(0.0) / len(visited), begins])
+        pairs = jnp.concatenate([there, begun])
+        covered = trust_metrics.coverage(norm, pairs, weights) / norm.rank
+        left_out = norm.share_outside(pairs, weights)
+        after = logged.discount * worth(own) + (1 - logged.discount) * end_value
+        error = logged.reward + discount * after - worth(taken)
+        return {
+            "coverage": jnp.where(left_out > OUTSIDE, jnp.inf, covered),
+            "far": jnp.maximum(trust_metrics.mean(away, weights), usually_away),
+            "concentrability": trust_metrics.concentrability(visited),
+            "residual": jnp.sqrt(jnp.mean(error**2)),
+        }
 
-def _relative(logged: np.ndarray, own: np.ndarray) -> float:
-    """C(pi, mu) of features over that of the logged ones themselves; infinite where they leave their range."""
-    values, vectors = np.linalg.eigh(logged.T @ logged / len(logged))
-    kept = values > RANGE * values[-1]
-    squares = (own @ vectors) ** 2
-    if squares[:, ~kept].sum() > OUTSIDE * squares.sum():
-        return math.inf
-    return float((squares[:, kept].mean(axis=0) / values[kept]).sum() / kept.sum())
+    return jax.vmap(by_one)(critics)
 
 
 def _described(policy: Candidate, probes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
