@@ -10,6 +10,7 @@ from fcritic.agents.recipes import Recipe
 from fcritic.api.load import TrainedAgent, load
 from fcritic.api.trust import trust_config
 from fcritic.config import TrainConfig, fits
+from fcritic.envs.arguments import with_arguments
 from fcritic.envs.own import GIVEN, Task, name_of
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.training.loop import train
@@ -20,11 +21,13 @@ def configure(recipe: Recipe | TrainConfig = "fac-small", task: Task | None = No
     """The config of a recipe, or another config, with changes: the options of `fcritic train`, by their names.
 
     A recipe is a name, also of your own code, an agent or its class. Options of the encoder are given together:
-    ``encoder={"probes": 64}``.
+    ``encoder={"probes": 64}``, and so are arguments of the task: ``task_args={"ctrl_cost_weight": 0.1}``.
     """
     config = recipe if isinstance(recipe, TrainConfig) else TrainConfig.of(recipe)
     if task is not None:
         options["task"] = name_of(task)
+    if task_args := options.pop("task_args", None):
+        options["task"] = with_arguments(options.get("task", config.task), task_args)
     own = {name: options.pop(name) for name in list(options) if name in _settable(TrainConfig)}
     agent = _changed(config.agent, options, _settable(TrainConfig))
     return _changed(dataclasses.replace(config, agent=agent), own, set())

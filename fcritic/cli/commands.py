@@ -16,6 +16,7 @@ from fcritic.api.trust import trust_config
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
+from fcritic.envs.arguments import of_words, with_arguments
 from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
 
@@ -33,6 +34,9 @@ class TrainOptions:
     """Trains an agent. The same command on the same directory continues where it stopped."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    task_args: tuple[str, ...] = ()
+    """Arguments of the task, NAME=VALUE each: of a Gymnasium id, a task of the suite (its task_kwargs) or your own
+    factory. They become a part of the task's name: Ant-v5?ctrl_cost_weight=0.1."""
     out: str | None = None
     """Directory of the run; without it runs/RECIPE-TASK-SEED."""
     yes: bool = False
@@ -47,7 +51,7 @@ def train(args: list[str]) -> int:
     """`fcritic train`: parse, train, tell what to do next."""
     default = _default_config(args)
     options = parse(TrainOptions, args, "train", TrainOptions(default))
-    config = options.config
+    config = _with_task_args(options)
     trust_config(config)
     out = options.out or f"runs/{config.run_name}"
     note = _chosen_by_device(args, default)
@@ -82,6 +86,12 @@ def _chosen_by_device(args: list[str], default: TrainConfig) -> str:
     names = [name for name in MINUTES if name not in _values(args)]
     chosen = " ".join(f"--{name.replace('_', '-')} {getattr(default, name)}" for name in names)
     return f"by default on a {'GPU' if on_gpu() else 'CPU'}: {chosen}" if names else ""
+
+
+def _with_task_args(options: "TrainOptions | DescribeOptions") -> TrainConfig:
+    """The configuration with all that its task is given."""
+    config = options.config
+    return dataclasses.replace(config, task=with_arguments(config.task, of_words(options.task_args)))
 
 
 def _program() -> str:
@@ -201,9 +211,10 @@ def describe(args: list[str]) -> None:
     from fcritic.training.cost import describe, describe_text
 
     options = parse(DescribeOptions, args, "describe", DescribeOptions(_default_config(args)))
-    trust_config(options.config)
-    facts = describe(options.config)
-    line = about(options.config.recipe)
+    config = _with_task_args(options)
+    trust_config(config)
+    facts = describe(config)
+    line = about(config.recipe)
     print(json.dumps(facts, indent=2) if options.json else describe_text(facts, line))
 
 
@@ -212,5 +223,7 @@ class DescribeOptions:
     """Sizes, parameters and cost of a recipe on a task; takes every option of `train`."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")]
+    task_args: tuple[str, ...] = ()
+    """As for `train`."""
     json: bool = False
     """Print JSON."""

@@ -9,6 +9,7 @@ import numpy as np
 from fcritic.code import Code, require_name
 from fcritic.disk import require_memory
 from fcritic.envs import own
+from fcritic.envs.arguments import paths_in, split, with_arguments
 from fcritic.envs.base import AbstractEnv, EnvState, Step, Units
 from fcritic.envs.dmc import INSTALL, DMCEnv, dmc_tasks, has_suite
 from fcritic.envs.gym import GymEnv, code_of_registered, gym_tasks
@@ -51,6 +52,7 @@ __all__ = [
     "probe_tasks",
     "task_spec",
     "task_units",
+    "with_arguments",
 ]
 
 
@@ -61,19 +63,22 @@ MEMORY_OF_DMC = 4 * 2**20
 def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
     """One environment of the named task."""
     require_name(task)
+    named, (task, arguments) = task, split(task)
     if (factory := find_factory(task) if ":" in task else None) is not None:
         if takes_many(factory):
             raise UsageError(f"{task} builds vector environments; a single one is asked for here")
-        return build(task, factory, seed, action_repeat)
+        return build(named, factory, seed, action_repeat, arguments)
     if _has_known_answers(task):
+        if arguments:
+            raise UsageError(f"{task} takes no arguments; leave out --task-args")
         if action_repeat != 1:
             raise UsageError(f"{task} has known values for action_repeat 1 only, not {action_repeat}")
         return _known_answers(task, seed)
     if _is_dmc(task):
         domain, _, name = task.partition("-")
-        return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat)
+        return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat, arguments=arguments)
     if ":" in task or task in gym_tasks():
-        return GymEnv(task, seed=seed, action_repeat=action_repeat)
+        return GymEnv(task, seed=seed, action_repeat=action_repeat, **arguments)
     absent = (
         "" if has_suite() or _looks_like_gym(task) else f"; to install the DeepMind Control Suite run {INSTALL}"
     )
@@ -83,14 +88,23 @@ def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
 
 
 def code_of(task: str) -> Code | None:
-    """The Python code that a task would run, found out without running any of it.
+    """The Python code that a task would run, and the files that its arguments name; runs none of it.
 
     None for tasks of DeepMind Control, Gymnasium and this package, and for a callable that this program has given.
+    What arguments do in code of others is for that code to say, so they are a part of its name.
     """
-    if ":" in task:
-        return own.code_of(task)
     require_name(task)
-    return None if _has_known_answers(task) or _is_dmc(task) else code_of_registered(task)
+    name, arguments = split(task)
+    if ":" in name:
+        code = own.code_of(name)
+    else:
+        code = None if _has_known_answers(name) or _is_dmc(name) else code_of_registered(name)
+    files = paths_in(arguments)
+    if code is None:
+        return Code(task, files) if files else None
+    return (
+        code._replace(name=with_arguments(code.name, arguments), files=(*files, *code.files)) if arguments else code
+    )
 
 
 def _has_known_answers(task: str) -> bool:
@@ -133,7 +147,7 @@ def make_vector(
         raise UsageError(f"seeds must not be negative, as {min(seeds)} is")
     if (vector := _own_vector(task, len(seeds) * envs, action_repeat, processes, on_fault)) is not None:
         return from_gym_vector(vector, seeds=seeds, salt=salt, timeout=timeout)
-    if _is_dmc(task):
+    if _is_dmc(split(task)[0]):
         require_memory(MEMORY_OF_DMC * len(seeds) * envs, f"{len(seeds) * envs:,} environments of {task}")
     if processes and task.startswith(GIVEN):
         raise UsageError(f"{task} cannot be sent to worker processes; put it into a module, or --env-processes 0")
@@ -184,14 +198,15 @@ def _own_vector(
     task: str, count: int, action_repeat: int = 1, processes: int = 0, on_fault: OnFault = "stop"
 ) -> "gymnasium.vector.VectorEnv | None":
     """What a factory of vector environments builds, or None where the task is no such factory."""
-    factory = find_factory(task) if ":" in task else None
+    name, arguments = split(task)
+    factory = find_factory(name) if ":" in name else None
     if factory is None or not takes_many(factory):
         return None
     if action_repeat != 1 or processes or on_fault == "skip":
         raise UsageError(
             f"{task} builds vector environments; leave out --action-repeat, --env-processes, --on-fault skip"
         )
-    vector = call(task, factory, num_envs=count)
+    vector = call(task, factory, arguments, num_envs=count)
     if getattr(vector, "num_envs", None) != count:
         raise UsageError(f"{task} was asked for {count} sub-environments and returned {vector!r:.80}")
     return vector

@@ -17,10 +17,11 @@ import numpy as np
 
 from fcritic import envs
 from fcritic.envs.answers import LARGEST, WrongAnswer, describe, number, parts, truth
+from fcritic.envs.arguments import split
 from fcritic.envs.base import EPISODE_LIMIT, AbstractEnv
 from fcritic.envs.gym import ANSWER, GymEnv, Spaces, find_time_limit, make_gym
 from fcritic.envs.local import LONGEST, Hang, Watch
-from fcritic.envs.own import Task, find_factory, name_of, takes_many, told
+from fcritic.envs.own import Task, call, find_factory, name_of, takes_many, told
 from fcritic.errors import EnvironmentFault, UsageError, require_at_least
 
 # What a check says
@@ -144,7 +145,8 @@ class Subject:
 
     def __init__(self, task: str, timeout: float):
         self.task, self.timeout = task, timeout
-        factory = find_factory(task) if ":" in task else None
+        name, self._arguments = split(task)
+        factory = find_factory(name) if ":" in name else None
         self.is_vector = factory is not None and takes_many(factory)
         self._build = self._builder(factory)
 
@@ -152,9 +154,10 @@ class Subject:
         if self.is_vector:
             return lambda: OneOfMany(self.task)
         if factory is not None:
-            return factory
-        if ":" in self.task or self.task in envs.gym_tasks():
-            return lambda: make_gym(self.task)
+            return lambda: call(self.task, factory, self._arguments) if self._arguments else factory()
+        name = split(self.task)[0]
+        if ":" in name or name in envs.gym_tasks():
+            return lambda: make_gym(name, **self._arguments)
         return lambda: envs.make(self.task, seed=0)
 
     def build(self) -> gymnasium.Env:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fcritic.code import told
+from fcritic.envs.arguments import Arguments, require_known
 from fcritic.envs.base import AbstractEnv, ActionRange, EnvState, Step, Units
 from fcritic.envs.dm_control_patches import Frames, compiled_once, put_off, shorten_tolerance
 from fcritic.errors import UsageError, did_you_mean
@@ -47,7 +49,9 @@ class DMCEnv(AbstractEnv):
     with discount 1, as dm_control has it.
     """
 
-    def __init__(self, domain: str, task: str, *, seed: int, action_repeat: int = 1):
+    def __init__(
+        self, domain: str, task: str, *, seed: int, action_repeat: int = 1, arguments: Arguments | None = None
+    ):
         self.name = f"{domain}-{task}"
         if not has_suite():
             raise UsageError(f"{self.name}: the DeepMind Control Suite is not installed; run {INSTALL}")
@@ -55,7 +59,7 @@ class DMCEnv(AbstractEnv):
             raise UsageError(_unknown(domain, task))
         if action_repeat < 1:
             raise UsageError(f"action_repeat must be at least 1, not {action_repeat}")
-        self._domain, self._task = domain, task
+        self._domain, self._task, self._arguments = domain, task, arguments or {}
         self._action_repeat = action_repeat
         self._build(seed)
         bounds = self._env.action_spec()
@@ -72,8 +76,16 @@ class DMCEnv(AbstractEnv):
         self._seed = seed
         self._rng = np.random.RandomState(seed)
         suite = load_suite()
+        if self._arguments:
+            require_known(self.name, suite._DOMAINS[self._domain].SUITE[self._task], self._arguments)
         with compiled_once(), _quiet_absl():  # models with deprecated attributes warn at each construction
-            self._env = suite.load(self._domain, self._task, task_kwargs={"random": self._rng})
+            try:
+                given = self._arguments | {"random": self._rng}
+                self._env = suite.load(self._domain, self._task, task_kwargs=given)
+            except (TypeError, ValueError, AttributeError) as error:
+                if not self._arguments:
+                    raise
+                raise UsageError(f"{self.name} cannot be built with {self._arguments}: {told(error)}") from error
         self._env._step_limit = min(self._env._step_limit, FRAME_LIMIT)
         self._frames = Frames(self._env)
         self._rng_before_reset = self._rng.get_state()

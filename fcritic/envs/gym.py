@@ -403,7 +403,7 @@ def make_gym(name: str, **kwargs: Any) -> "gymnasium.Env":
     try:
         # Gymnasium's checker costs time in every step; what matters here is checked at the first reset.
         return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
-    except (gymnasium.error.Error, ImportError, TypeError, ValueError) as error:
+    except (gymnasium.error.Error, ImportError, TypeError, ValueError, OSError, AssertionError) as error:
         reason = " ".join(str(error).split())
         install = "; install it" if isinstance(error, ModuleNotFoundError) and ":" not in name else ""
         raise UsageError(f"Gymnasium cannot build '{name}': {reason}{install}") from error

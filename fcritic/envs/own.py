@@ -1,7 +1,7 @@
 """Tasks that are your own Python code: ``module:factory``, ``path/to/file.py:factory`` or a callable.
 
-A factory takes no arguments and returns a Gymnasium environment or an `AbstractEnv`. One that takes `num_envs`
-returns a Gymnasium vector environment with so many sub-environments.
+A factory returns a Gymnasium environment or an `AbstractEnv`; it is called with the arguments of the task's name, if
+there are any. One that takes `num_envs` returns a Gymnasium vector environment with so many sub-environments.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import Any
 
 from fcritic import code
 from fcritic.code import Code, require_name, told
+from fcritic.envs.arguments import Arguments, require_known
 from fcritic.envs.base import AbstractEnv
 from fcritic.envs.gym import GymEnv
 from fcritic.errors import UsageError
@@ -69,9 +70,9 @@ def takes_many(factory: Factory) -> bool:
         return False
 
 
-def build(task: str, factory: Factory, seed: int, action_repeat: int) -> AbstractEnv:
+def build(task: str, factory: Factory, seed: int, action_repeat: int, arguments: Arguments) -> AbstractEnv:
     """One environment of a factory that builds single ones."""
-    env = call(task, factory)
+    env = call(task, factory, arguments)
     if isinstance(env, AbstractEnv):
         if action_repeat != 1:
             raise UsageError(f"{task} repeats actions itself, if at all; leave --action-repeat at 1")
@@ -84,10 +85,11 @@ def build(task: str, factory: Factory, seed: int, action_repeat: int) -> Abstrac
     return wrapped
 
 
-def call(task: str, factory: Factory, **arguments: int) -> Any:
+def call(task: str, factory: Factory, arguments: Arguments, **sizes: int) -> Any:
     """What a factory returns; one that fails is told in a line."""
+    require_known(task.partition("?")[0], factory, arguments)
     try:
-        return factory(**arguments)
+        return factory(**arguments, **sizes)
     except UsageError:
         raise
     except Exception as error:

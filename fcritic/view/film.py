@@ -13,6 +13,7 @@ import numpy as np
 from fcritic import envs
 from fcritic.disk import Place
 from fcritic.envs import AbstractEnv, GymEnv
+from fcritic.envs.arguments import split
 from fcritic.errors import UsageError, cannot_write
 from fcritic.startup.doctor import can_draw
 from fcritic.view.cast import Cast
@@ -162,7 +163,9 @@ def shoot(cast: Cast, actor: int, episode_seed: int, film: Film) -> dict[str, An
     env = envs.make(config.task, seed=episode_seed, action_repeat=config.action_repeat)
     if isinstance(env, GymEnv) and env.simulation() is None:
         env.close()
-        env = GymEnv(config.task, seed=episode_seed, action_repeat=config.action_repeat, render_mode="rgb_array")
+        name, arguments = split(config.task)
+        drawn = {"render_mode": "rgb_array", **arguments}
+        env = GymEnv(name, seed=episode_seed, action_repeat=config.action_repeat, **drawn)
     try:
         _, _, rewards, _, _ = play(env, chosen, episode_seed, config.env_timeout, film)
         size = film.finish()
