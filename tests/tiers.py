@@ -125,6 +125,8 @@ MARKED = {
         "test_to_onnx.py::test_the_command_writes_a_file_that_the_example_uses_without_jax",
         "test_to_onnx.py::test_trained_policies_differ_by_the_rounding_of_single_precision",
         "test_trackers.py::test_the_real_tracker_takes_these_calls",
+        "test_task_arguments.py::test_a_run_keeps_them_for_every_command",
+        "test_task_arguments.py::test_worker_processes_build_the_same",
         "test_train.py::test_a_stopped_and_continued_training_is_the_uninterrupted_one",
         "test_train.py::test_evaluation_is_repeatable_and_on_episodes_of_its_own",
         "test_trained.py::test_a_loaded_agent_acts_as_its_policy_does_in_the_loop",

@@ -100,11 +100,9 @@ def code_of(task: str) -> Code | None:
     else:
         code = None if _has_known_answers(name) or _is_dmc(name) else code_of_registered(name)
     files = paths_in(arguments)
-    if code is None:
-        return Code(task, files) if files else None
-    return (
-        code._replace(name=with_arguments(code.name, arguments), files=(*files, *code.files)) if arguments else code
-    )
+    if code is None or not arguments:
+        return Code(task, files) if files else code
+    return code._replace(name=with_arguments(code.name, arguments), files=(*files, *code.files))
 
 
 def _has_known_answers(task: str) -> bool:

@@ -1,7 +1,7 @@
 """Arguments of a task, as a part of its name: ``Ant-v5?ctrl_cost_weight=0.1&xml_file=./ant.xml``.
 
-So they are kept, compared and trusted wherever a name is. They go to ``gymnasium.make``, to the suite's `task_kwargs`
-or to a factory of your own.
+So they are kept, compared and trusted wherever a name is. They go to ``gymnasium.make``, to the suite's
+`task_kwargs` or to a factory of your own.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,7 @@
 """Tasks that are your own Python code: ``module:factory``, ``path/to/file.py:factory`` or a callable.
 
-A factory returns a Gymnasium environment or an `AbstractEnv`; it is called with the arguments of the task's name, if
-there are any. One that takes `num_envs` returns a Gymnasium vector environment with so many sub-environments.
+A factory returns a Gymnasium environment or an `AbstractEnv`; it gets the arguments that the task's name has. One
+that takes `num_envs` returns a Gymnasium vector environment with so many sub-environments.
 """
 
 from collections.abc import Callable
