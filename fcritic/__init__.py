@@ -20,6 +20,7 @@ _HOMES = {
     "check": "fcritic.envs.check",
     "configure": "fcritic.api.train",
     "train_agent": "fcritic.api.train",
+    "Moment": "fcritic.api.callback",
     "load": "fcritic.api.load",
     "TrainedAgent": "fcritic.api.load",
     "to_onnx": "fcritic.api.to_onnx",

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 import warnings
 
 from fcritic.agents.recipes import Recipe
+from fcritic.api.callback import Callback, after_evaluation
 from fcritic.api.load import TrainedAgent, load
 from fcritic.api.trust import trust_config
 from fcritic.config import TrainConfig, fits
@@ -40,13 +41,15 @@ def train_agent(
     *,
     quiet: bool = False,
     yes: bool = False,
+    callback: Callback | None = None,
     **options: Any,
 ) -> TrainedAgent:
     """Trains in the directory `out`, or continues what is there, and returns the agent of the first seed.
 
     Recipe, task and options are those of `configure`; without `out` the directory is runs/RECIPE-TASK-SEED. What is
     estimated to take more than a day is refused, unless `yes` agrees to it. Ctrl-C saves first: the same call then
-    goes on. Works in threads, where nothing listens to signals.
+    goes on. Works in threads, where nothing listens to signals. `callback` is called with a `Moment` after each
+    evaluation.
     """
     config = configure(recipe, task, **options)
     trust_config(config)
@@ -56,7 +59,9 @@ def train_agent(
         )
     directory = Path(out) if out is not None else Path("runs") / config.run_name
     try:
-        train(config, directory, f"fcritic.train_agent in Python on {config.task}", quiet, yes)
+        after = None if callback is None else after_evaluation(callback, config, directory)
+        command = f"fcritic.train_agent in Python on {config.task}"
+        train(config, directory, command, quiet, yes, after_evaluation=after)
     except Interrupted as stop:
         if stop.signal_number != signal.SIGINT:
             raise

@@ -22,6 +22,7 @@ from fcritic.startup.backend import prepare, wake_device
 
 if TYPE_CHECKING:
     from fcritic.runs.directory import RunDirectory
+    from fcritic.training.loop import AfterEvaluation
 
 prepare()
 
@@ -41,6 +42,8 @@ class TrainOptions:
     """Directory of the run; without it runs/RECIPE-TASK-SEED."""
     yes: bool = False
     """Start even if the estimated time exceeds a day."""
+    callback: str | None = None
+    """Code of your own to run after each evaluation: path/to/file.py:function, which gets a `fcritic.Moment`."""
     quiet: bool = False
     """Print errors only."""
     json: bool = False
@@ -113,7 +116,9 @@ def _train(
 
     program = _program()
     try:
-        run = train(config, out, command, options.quiet, options.yes, note)
+        run = train(
+            config, out, command, options.quiet, options.yes, note, _callback(options.callback, config, out)
+        )
     except Interrupted as stop:
         again = f"{program} resume {shlex.quote(out)}"
         print(f"stopped at frame {stop.frame:,}; continue with: {again}", file=sys.stderr)
@@ -126,6 +131,14 @@ def _train(
         name = shlex.quote(out)
         print(f"{text}\nnext: {program} evaluate {name} --episodes 10; {program} plot {name}")
     return 0
+
+
+def _callback(named: str | None, config: TrainConfig, out: str) -> "AfterEvaluation | None":
+    if named is None:
+        return None
+    from fcritic.api.callback import after_evaluation, find_callback
+
+    return after_evaluation(find_callback(named), config, out)
 
 
 def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Place]":
@@ -148,6 +161,8 @@ class ResumeOptions:
     """New last frame, to make the run longer."""
     yes: bool = False
     """Continue even if the estimated time exceeds another day."""
+    callback: str | None = None
+    """Code of your own to run after each evaluation: path/to/file.py:function."""
     quiet: bool = False
     """Print errors only."""
     json: bool = False

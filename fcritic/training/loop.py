@@ -1,6 +1,6 @@
 """THE training loop. It mentions no algorithm; what happens on the device is in `device`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import contextlib
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from fcritic.runs.directory import RunDirectory
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.training.behaviour import behaviour
 from fcritic.training.cost import estimate_line, estimated_seconds, require_agreed
-from fcritic.training.device import Device
-from fcritic.training.evaluate import Evaluator
+from fcritic.training.device import Device, TrainState
+from fcritic.training.evaluate import Evaluation, Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.training.knowledge import Examiner
 from fcritic.training.report import Report
@@ -37,6 +37,9 @@ HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
 FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
 """What may change when a run continues: its length, how often and by whom it is looked at, what ends it, where."""
 
+AfterEvaluation = Callable[[int, list[Evaluation], TrainState], bool]
+"""Gets the frame, the returns of each seed and what was learned; returns whether the training shall end here."""
+
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
 
@@ -48,10 +51,12 @@ def train(
     quiet: bool = False,
     yes: bool = False,
     note: str = "",
+    after_evaluation: AfterEvaluation | None = None,
 ) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory.
 
     What is estimated to take more than a day is refused, unless `yes` agrees to it. `note` is said first.
+    `after_evaluation` is called after each evaluation and may end the training there.
     """
     require_memory_for_networks(config)
     prepare(config.deterministic)
@@ -66,7 +71,9 @@ def train(
     known = (RunDirectory(out).path / CONFIG).exists()
     with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
         notes = [note, "" if seconds is None else estimate_line(seconds)]
-        Training.begin(config, run, quiet, known).run([line for line in notes if line])
+        training = Training.begin(config, run, quiet, known)
+        training.after_evaluation = after_evaluation
+        training.run([line for line in notes if line])
     return run
 
 
@@ -86,6 +93,8 @@ class Training:
         self.vector, self.report, self.checkpoints = vector, report, checkpoints
         self.evaluator, self.examiner = Evaluator(config, config.eval_episodes), Examiner(config)
         self.stop, self._retries = StopSignal(), 0
+        self.after_evaluation: AfterEvaluation | None = None
+        self.enough = False
         self.device = Device(learning_of(config, vector.spec), snapshot.state, snapshot.memory)
         self.restarted = self._adopt(snapshot)
 
@@ -139,7 +148,7 @@ class Training:
             raise Interrupted(self.stop.number, self.frame)
 
     def _run_to_the_end(self) -> None:
-        while not self.stop and self.progress.iteration < self.config.iterations:
+        while not self.stop and not self.enough and self.progress.iteration < self.config.iterations:
             try:
                 self.advance(self.config.iterations - self.progress.iteration)
             except (EnvironmentFault, Diverged) as fault:
@@ -150,9 +159,9 @@ class Training:
             raise CannotWrite(f"{error}; {self._weights_kept(error)}") from error
 
     def advance(self, iterations: int) -> None:
-        """So many iterations with all that falls due in them, unless a signal asks to stop."""
+        """So many iterations with all that falls due in them, unless a signal or a callback asks to stop."""
         for _ in range(iterations):
-            if self.stop:
+            if self.stop or self.enough:
                 return
             self.iterate()
 
@@ -227,6 +236,8 @@ class Training:
         self.report.behaviour(self.frame, behaviour(self.device.learning, state, self.frame))
         self.report.knowledge(self.frame, self.examiner.examine(self.device.learning, state, self.frame))
         self.report.faults(self.frame, self.evaluator.take_faults() + self.examiner.take_faults())
+        if self.after_evaluation is not None:
+            self.enough = self.after_evaluation(self.frame, results, state)
 
     def save(self, episodes: bool = True) -> None:
         """Writes a checkpoint from which training continues exactly; never one of a sick training.
