@@ -1,6 +1,12 @@
-"""Trackers get every number once. Modules of their names record the calls; one that is installed takes them too."""
+"""Trackers get every number once: modules of their names record the calls, and the real ones take them too."""
 
+import contextlib
 import json
+import os
+from pathlib import Path
+import sqlite3
+import struct
+import subprocess
 import sys
 
 import numpy as np
@@ -78,15 +84,89 @@ def test_a_tracker_gets_every_number_once(tracker, name, mode, tmp_path, monkeyp
 
 
 def test_the_real_tracker_takes_these_calls(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
+    records = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="Weights & Biases is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     report(tmp_path / "run", log="wandb")
     assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
-    (written,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
-    assert all(
-        name in written.read_bytes() for name in (b"seed-4/train/critic_loss", b"seed-3/evaluation/mean_actor")
+    (written,) = (tmp_path / "run").glob("wandb-*/wandb/offline-run-*/*.wandb")
+    assert {step: told(items) for step, items in history(written.read_bytes(), records)} == NUMBERS
+
+
+def history(content, records):
+    """The rows in a file of Weights & Biases: 7 bytes, then a checksum, a length, a kind and a record each."""
+    at = 7
+    while at < len(content):
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        assert kind == 1  # whole: the file is shorter than a block
+        record = records.Record.FromString(content[at + 7 : at + 7 + size])
+        at += 7 + size
+        if record.WhichOneof("record_type") == "history":
+            items = record.history.item
+            values = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
+            yield record.history.step.num, values
+
+
+def told(values):
+    return {name: value for name, value in values.items() if not name.startswith("_")}
+
+
+NUMBERS = {
+    20: {
+        f"seed-{seed}/train/{name}": value
+        for seed, loss in ((3, 1.5), (4, 2.5))
+        for name, value in (("critic_loss", loss), ("actor_updates", 7))
+    },
+    40: {
+        f"seed-{seed}/evaluation/{name}": value
+        for seed, low, high in ((3, 1, 2), (4, 3, 5))
+        for name, value in (
+            ("mean_actor", (low + high) / 2),
+            ("best_actor", high),
+            ("best_actor_index", 1),
+            ("actor_spread", (high - low) / 2),
+            ("actors/0", low),
+            ("actors/1", high),
+            ("episodes_per_actor", 1),
+        )
+    },
+}
+"""What `report` tells, by its frame."""
+
+
+def test_the_real_trackio_takes_these_calls(tmp_path, monkeypatch):
+    """In a process of its own: Trackio decides where its files are when it is imported."""
+    pytest.importorskip("trackio", reason="Trackio is not installed")
+    code = f"from test_trackers import Path, report; report(Path({str(tmp_path / 'run')!r}), log='trackio')"
+    environment = os.environ | {"TRACKIO_DIR": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[1])}
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=environment, check=True, timeout=120
     )
+    assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
+    with contextlib.closing(sqlite3.connect(tmp_path / "home" / "fcritic.db")) as database:
+        rows = database.execute("select run_name, step, metrics from metrics").fetchall()
+    assert {name for name, _, _ in rows} == {"run"}
+    assert {step: json.loads(metrics) for _, step, metrics in rows} == NUMBERS
+
+
+def test_the_real_tensorboard_reads_what_is_written(tmp_path):
+    module = "tensorboard.backend.event_processing.event_accumulator"
+    reader = pytest.importorskip(module, reason="TensorBoard is not installed")
+    report(tmp_path / "run")
+    for seed in (3, 4):
+        found = reader.EventAccumulator(str(tmp_path / "run" / "tensorboard" / f"seed-{seed}"))
+        found.Reload()
+        tags = found.Tags()["scalars"]
+        read = {(f"seed-{seed}/{tag}", each.step): each.value for tag in tags for each in found.Scalars(tag)}
+        prefix = f"seed-{seed}/"
+        expected = {
+            (name, frame): value
+            for frame, values in NUMBERS.items()
+            for name, value in values.items()
+            if name.startswith(prefix)
+        }
+        assert read == expected
 
 
 def test_a_tracker_that_fails_is_given_up(tracker, tmp_path, capfd):
