@@ -14,7 +14,7 @@ from fcritic.agents.fac import FAC, Explore
 from fcritic.agents.recipes import RECIPES
 from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
-from fcritic.config import TrainConfig
+from fcritic.config import TYPED, TrainConfig
 from fcritic.networks.actor_encoder import EncoderConfig
 
 SECTIONS: list[tuple[str, type, str]] = [
@@ -46,7 +46,8 @@ def rows(kind: type, prefix: str) -> Iterator[tuple[str, str, str]]:
     own = inspect.get_annotations(kind)
     for field in dataclasses.fields(kind):
         if field.name in own and field.name != "agent" and not dataclasses.is_dataclass(field.default):
-            yield f"--{prefix}{field.name}".replace("_", "-"), in_words(field.default), known[field.name]
+            name = TYPED.get(field.name, field.name)
+            yield f"--{prefix}{name}".replace("_", "-"), in_words(field.default), known[field.name]
 
 
 def in_words(value: Any) -> str:

@@ -105,6 +105,9 @@ MOVED: dict[str, dict[str, str]] = {
 RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("permuted",)}}
 """Values that are gone of options that stay, by the class that has them."""
 
+TYPED = {"begin_from": "from"}
+"""Options whose fields have another name, as theirs is a word of Python."""
+
 NOTEBOOK = "672c61a"
 """The last commit of version 0.1.0 that has every retired option, its lab notebook."""
 
@@ -138,6 +141,12 @@ class TrainConfig:
     """Actions during warm-up: uniform at random, or of the untrained policy with its noise (open in the paper)."""
     replay: int = 100_000
     """Steps per environment in the replay (open in the paper)."""
+    begin_from: Annotated[str | None, tyro.conf.arg(name=TYPED["begin_from"], metavar="RUN")] = None
+    """Begin with what the agents of this run have learned, and with its options where none are given: each seed
+    with the one of its number, or all with its only one. Optimisers and normalisers go on; frames count from 0."""
+    data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA ...")] = ()
+    """Logged transitions that lie in the replay of every seed before the first frame: runs, or whatever else
+    `fcritic rank --data` reads. They are no frames of this training; the oldest rows leave a full replay first."""
     normalize: bool = True
     """Scale observations by their running mean and deviation (open in the paper)."""
     recency: float = 8.0

@@ -23,6 +23,7 @@ MARKS = {
 MARKED = {
     "slow": [
         "test_behaviour.py::test_a_training_tells_what_its_agents_do",
+        "test_beginning.py",
         "test_bench.py::test_a_contender_that_dies_is_one_line",
         "test_bench.py::test_ratios_compare_the_same_round",
         "test_bench.py::test_the_clock_of_a_process_begins_before_its_imports",

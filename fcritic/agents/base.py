@@ -199,7 +199,7 @@ class AbstractAgent(abc.ABC, Generic[State]):
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Returns the number behind every option, by its name, and the choices that all agents share."""
-        return {"optimizer": "adam", "activation": "relu"} | _options(self)
+        return {"optimizer": "adam", "activation": "relu"} | options_of(self)
 
     def parts(self, state: State) -> dict[str, Any]:
         """Returns the networks of a state by the names of its fields, those of several parts also part by part."""
@@ -297,13 +297,13 @@ def _sum_first_axis(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.sum(axis=0), tree)
 
 
-def _options(group: Any, prefix: str = "") -> dict[str, Any]:
-    """Every field by the name of its option, those of groups too: `encoder.probes`."""
+def options_of(group: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns every field by the name of its option, those of groups too: `encoder.probes`."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(group):
         value = getattr(group, field.name)
         nested = dataclasses.is_dataclass(value)
-        found |= _options(value, f"{prefix}{field.name}.") if nested else {prefix + field.name: value}
+        found |= options_of(value, f"{prefix}{field.name}.") if nested else {prefix + field.name: value}
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 import warnings
 
 from fcritic.agents.recipes import Recipe
+from fcritic.api.beginning import beginning
 from fcritic.api.callback import Callback, after_evaluation
 from fcritic.api.load import TrainedAgent, load
 from fcritic.api.trust import trust_config
@@ -58,10 +59,10 @@ def train_agent(
             f"{config.task} has no name to import it by: to load or continue, give task= again", stacklevel=2
         )
     directory = Path(out) if out is not None else Path("runs") / config.run_name
+    command = f"fcritic.train_agent in Python on {config.task}"
     try:
         after = None if callback is None else after_evaluation(callback, config, directory)
-        command = f"fcritic.train_agent in Python on {config.task}"
-        train(config, directory, command, quiet, yes, after_evaluation=after)
+        train(config, directory, command, quiet, yes, after_evaluation=after, first=beginning(config))
     except Interrupted as stop:
         if stop.signal_number != signal.SIGINT:
             raise

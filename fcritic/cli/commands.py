@@ -17,6 +17,7 @@ from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
 from fcritic.envs.arguments import of_words, with_arguments
+from fcritic.errors import UsageError
 from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
 
@@ -67,11 +68,24 @@ MINUTES = {"recipe": "fac-small", "action_repeat": 4, "steps": 56_000, "warmup":
 
 def _default_config(args: list[str]) -> TrainConfig:
     """The config before its options: that of the recipe, which decides what options there are, on this device."""
+    if "from" in _values(args):
+        return _default_of_run(_values(args))
     defaults = {} if on_gpu() else dict(MINUTES)
     if "task" in _values(args):
         defaults.pop("action_repeat", None)  # it is meant for the default task
     recipe = _values(args).get("recipe", defaults.pop("recipe", TrainConfig.recipe))
     return TrainConfig.of(recipe, **{name: value for name, value in defaults.items() if name != "recipe"})
+
+
+def _default_of_run(given: dict[str, str]) -> TrainConfig:
+    """The config that a run has, for a training that begins with its agents: these act during the warm-up."""
+    from fcritic.api.trust import config_of
+    from fcritic.runs.directory import RunDirectory
+
+    config = config_of(RunDirectory.open_existing(given["from"]), given.get("task"))
+    if given.get("recipe", config.recipe) != config.recipe:
+        raise UsageError(f"{given['from']} has the recipe {config.recipe}, which --from keeps; leave --recipe out")
+    return dataclasses.replace(config, begin_from=None, data=(), warmup_actions="policy")
 
 
 def _values(args: list[str]) -> dict[str, str]:
@@ -86,6 +100,8 @@ def _values(args: list[str]) -> dict[str, str]:
 
 def _chosen_by_device(args: list[str], default: TrainConfig) -> str:
     """One line with what the device has decided, where the command line has not."""
+    if "from" in _values(args):
+        return f"options that are not given are those of {_values(args)['from']}"
     names = [name for name in MINUTES if name not in _values(args)]
     chosen = " ".join(f"--{name.replace('_', '-')} {getattr(default, name)}" for name in names)
     return f"by default on a {'GPU' if on_gpu() else 'CPU'}: {chosen}" if names else ""
@@ -106,19 +122,26 @@ def _program() -> str:
 
 
 def _train(
-    config: TrainConfig, out: str, command: str, options: "TrainOptions | ResumeOptions", note: str = ""
+    config: TrainConfig,
+    out: str,
+    command: str,
+    options: "TrainOptions | ResumeOptions",
+    note: str = "",
+    free: frozenset[str] = frozenset(),
 ) -> int:
+    """Trains and tells what to do next; options that are `free` may change, besides those that always may."""
     prepare(config.deterministic)
     wake_device()  # before what follows, which takes most of a second to import
+    from fcritic.api.beginning import beginning
     from fcritic.results import read as results
-    from fcritic.training.loop import train
+    from fcritic.training.loop import FREE_FIELDS, train
     from fcritic.training.signals import Interrupted
 
     program = _program()
     try:
-        run = train(
-            config, out, command, options.quiet, options.yes, note, _callback(options.callback, config, out)
-        )
+        after = _callback(options.callback, config, out)
+        first, changing = beginning(config), FREE_FIELDS | free
+        run = train(config, out, command, options.quiet, options.yes, note, after, first, changing)
     except Interrupted as stop:
         again = f"{program} resume {shlex.quote(out)}"
         print(f"stopped at frame {stop.frame:,}; continue with: {again}", file=sys.stderr)
@@ -159,6 +182,8 @@ class ResumeOptions:
     """Directory of the run."""
     steps: int | None = None
     """New last frame, to make the run longer."""
+    learning_rate: float | None = None
+    """New step of the optimiser from here on; changes.jsonl notes the frame."""
     yes: bool = False
     """Continue even if the estimated time exceeds another day."""
     callback: str | None = None
@@ -178,8 +203,14 @@ def resume(args: list[str]) -> int:
     config = config_of(RunDirectory.open_existing(options.directory))
     if options.steps is not None:
         config = dataclasses.replace(config, steps=options.steps)
+    free = frozenset()
+    if options.learning_rate is not None:
+        if not hasattr(config.agent, "learning_rate"):
+            raise UsageError(f"{type(config.agent).__name__} has no learning rate; leave --learning-rate out")
+        agent = dataclasses.replace(config.agent, learning_rate=options.learning_rate)
+        config, free = dataclasses.replace(config, agent=agent), frozenset({"agent.learning_rate"})
     command = f"fcritic resume {shlex.join(args)}"
-    return _train(config, options.directory, command, options)
+    return _train(config, options.directory, command, options, free=free)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ Here are the names of the files, for those who write them and for those who only
 """
 
 CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"
-METRICS, JOURNAL = "metrics.jsonl", "journal.jsonl"
+METRICS, JOURNAL, CHANGES = "metrics.jsonl", "journal.jsonl", "changes.jsonl"
 METRICS_LIMIT = 2**30
 """Bytes of metrics that are read as a whole; a run of ten million episodes has fewer."""
 

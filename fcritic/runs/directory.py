@@ -19,6 +19,7 @@ import weakref
 from fcritic.disk import JSON_LIMIT, NotPlain, Place, write_all
 from fcritic.errors import UsageError, cannot_write, did_you_mean, one_line
 from fcritic.runs import (
+    CHANGES,
     CHECKPOINTS,
     COMMANDS,
     CONFIG,
@@ -38,6 +39,7 @@ _BEGUN = re.compile(rf"{LOCK}|{VERSIONS}|.*\.json\.tmp-[0-9]+")
 MOST_CHANGES, LONGEST_VERSION, LONGEST_COMMAND = 20, 100, 10_000
 """Versions that are listed, and characters of one of them and of a command: what a file says is kept short."""
 
+_ABSENT = "absent"
 _PUT_BACK = "put a file or folder of the run's own in its place"
 
 # A forked worker inherits the lock and would hold it after this process was killed.
@@ -191,7 +193,7 @@ class RunDirectory:
     def _require_plain(self) -> None:
         """Refuses a run in which a link, a pipe or a device has the name of a file or folder of ours."""
         entries = self.place.entries()
-        for name in (CONFIG, COMMANDS, VERSIONS, LOCK, METRICS, JOURNAL):
+        for name in (CONFIG, COMMANDS, VERSIONS, LOCK, METRICS, JOURNAL, CHANGES):
             if name in entries and not entries[name].is_file(follow_symlinks=False):
                 raise NotPlain(self.path / name, f"is a link or not a plain file; {_PUT_BACK}")
         for name in (CHECKPOINTS, REPLAY, TENSORBOARD):
@@ -212,7 +214,11 @@ class RunDirectory:
             return
         changes = _differences(json.loads(json.dumps(complete(self.config))), config)
         free = tuple(f"{field}." for field in free_fields)
-        refused = [text for name, text in changes.items() if not f"{name}.".startswith(free)]
+        refused = [
+            f"{name} was {was:.60}, now {now:.60}"
+            for name, (was, now) in changes.items()
+            if not f"{name}.".startswith(free)
+        ]
         if refused:
             more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
             raise UsageError(
@@ -221,12 +227,22 @@ class RunDirectory:
             )
         if changes:
             _write_json(self.place / CONFIG, config)
+            self._record_changes(changes)
+
+    def _record_changes(self, changes: dict[str, tuple[str, str]]) -> None:
+        """Notes options that are others from the newest checkpoint on."""
+        when = {"time": _now(), "env_steps": self.newest_frame()}
+        value = lambda text: None if text == _ABSENT else json.loads(text)
+        rows = [
+            when | {"option": name, "was": value(was), "now": value(now)} for name, (was, now) in changes.items()
+        ]
+        with (self.place / CHANGES).appending() as file:
+            write_all(file, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
 
     def _record(self, command: str) -> None:
         changes = self.version_changes()
         note = f"  # since the start: {', '.join(changes)}" if changes else ""
-        time = datetime.now(UTC).isoformat(timespec="seconds")
-        line = f"{time} {one_line(command, LONGEST_COMMAND)}{note}\n"
+        line = f"{_now()} {one_line(command, LONGEST_COMMAND)}{note}\n"
         with (self.place / COMMANDS).appending() as file:
             write_all(file, line.encode("utf-8", "replace"))
 
@@ -247,14 +263,18 @@ def _in_words(value: Any) -> str:
     return one_line(value, LONGEST_VERSION) if isinstance(value, str) else "None" if value is None else "?"
 
 
-def _differences(then: dict, now: dict) -> dict[str, str]:
-    """Dotted names of the fields that differ, each with a text that gives both values."""
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _differences(then: dict, now: dict) -> dict[str, tuple[str, str]]:
+    """Dotted names of the fields that differ, each with both values as JSON."""
     old, new = _dotted(then), _dotted(now)
     changed = {}
     for name in old | new:
-        was, is_now = (json.dumps(fields[name]) if name in fields else "absent" for fields in (old, new))
+        was, is_now = (json.dumps(fields[name]) if name in fields else _ABSENT for fields in (old, new))
         if was != is_now and old.get(name) != new.get(name):  # 1 is 1.0, NaN is NaN, absent is null
-            changed[name] = f"{name} was {was:.60}, now {is_now:.60}"
+            changed[name] = was, is_now
     return changed
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fcritic.config import TrainConfig
+from fcritic.config import TYPED, TrainConfig
 from fcritic.errors import UsageError
 
 Outcome = Literal["holds", "fails", "open"]
@@ -209,7 +209,7 @@ def plain(value: Any) -> Any:
 
 def _as_option(name: str, value: Any) -> str:
     """A changed field as it is typed on the command line."""
-    group, dot, field = name.replace("_", "-").rpartition(".")
+    group, dot, field = TYPED.get(name, name).replace("_", "-").rpartition(".")
     if isinstance(value, bool):
         return f"--{group}{dot}{'' if value else 'no-'}{field}"
     return f"--{group}{dot}{field} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"

@@ -103,6 +103,7 @@ def require_sound(
     rows: Float[np.ndarray, "steps seeds envs width"],
     written: int,
     iteration: int,
+    prefilled: int,
     config: TrainConfig,
     spec: EnvSpec,
 ) -> None:
@@ -111,12 +112,7 @@ def require_sound(
     Names, shapes and types of the first three groups have been verified before.
     """
     agent, best, rollout = groups["agent"], groups["best"], groups["rollout"]
-    for name, array in agent.items():
-        counted = "opt_state" in name and (array.dtype.kind == "i" or "/nu" in name)  # updates, means of squares
-        _require(name, array, low=0 if counted else None)
-    _require("normalizer/variance", agent["normalizer/variance"], low=0)
-    _require("normalizer/updates", agent["normalizer/updates"], 0, iteration)
-    _require("tallied", agent["tallied"], low=0)
+    require_sound_agent(agent, iteration if config.begin_from is None else None)
     require_finite({name: array for name, array in best.items() if name != "score"})
     _require("best/score", np.maximum(best["score"], -1.0))  # minus infinity before the first evaluation
     _require("best/frame", best["frame"], 0, iteration * config.frames_per_iteration)
@@ -124,12 +120,22 @@ def require_sound(
     for name, array in rollout.items():
         is_actor = name.startswith("memory") and array.dtype.kind == "i"
         _require(name, array, *((0, last_actor) if is_actor else _RANGES.get(name.removeprefix("pending/"), ())))
-    if written + ("pending/obs" in rollout) != iteration:
+    if written + ("pending/obs" in rollout) != iteration + prefilled:
         raise _unsound(f"its replay has {written:,} steps after {iteration:,} iterations")
     ends = np.cumsum([spec.obs_dim, spec.act_dim, 1, 1]).tolist()
     for field, part in zip(_FIELDS, np.split(rows, ends, axis=-1), strict=True):
         _require(f"replay/{field}", part, *_RANGES.get(field, ()))
     _require_sound_environments(groups["environments"], iteration, config, spec)
+
+
+def require_sound_agent(agent: Arrays, most_updates: int | None = None) -> None:
+    """The same for what agents have learned alone, after at most so many updates of the normaliser."""
+    for name, array in agent.items():
+        counted = "opt_state" in name and (array.dtype.kind == "i" or "/nu" in name)  # updates, means of squares
+        _require(name, array, low=0 if counted else None)
+    _require("normalizer/variance", agent["normalizer/variance"], low=0)
+    _require("normalizer/updates", agent["normalizer/updates"], 0, most_updates)
+    _require("tallied", agent["tallied"], low=0)
 
 
 def _require_sound_environments(arrays: Arrays, iteration: int, config: TrainConfig, spec: EnvSpec) -> None:

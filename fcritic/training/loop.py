@@ -12,11 +12,12 @@ from fcritic.config import TrainConfig, require_memory_for_networks
 from fcritic.errors import CannotWrite, CheckpointError, Diverged, EnvironmentFault, UsageError
 from fcritic.logs.trackers import require_tracker
 from fcritic.runs import CONFIG
+from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.training.behaviour import behaviour
 from fcritic.training.cost import estimate_line, estimated_seconds, require_agreed
-from fcritic.training.device import Device, TrainState
+from fcritic.training.device import Device, Learning, TrainState
 from fcritic.training.evaluate import Evaluation, Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
 from fcritic.training.knowledge import Examiner
@@ -39,6 +40,8 @@ FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_pr
 
 AfterEvaluation = Callable[[int, list[Evaluation], TrainState], bool]
 """Gets the frame, the returns of each seed and what was learned; returns whether the training shall end here."""
+First = Callable[[Learning], tuple[Snapshot, list[str]]]
+"""What a training begins with, if not with nothing, and lines that say so."""
 
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
@@ -52,11 +55,14 @@ def train(
     yes: bool = False,
     note: str = "",
     after_evaluation: AfterEvaluation | None = None,
+    first: First | None = None,
+    free: frozenset[str] = FREE_FIELDS,
 ) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory.
 
     What is estimated to take more than a day is refused, unless `yes` agrees to it. `note` is said first.
-    `after_evaluation` is called after each evaluation and may end the training there.
+    `after_evaluation` is called after each evaluation and may end the training there. `first` is asked where there
+    is no checkpoint yet. Fields of the config that are `free` may be others than before.
     """
     require_memory_for_networks(config)
     prepare(config.deterministic)
@@ -67,11 +73,14 @@ def train(
     require_trainable(config, RunDirectory(out))
     seconds = estimated_seconds(config, spec, RunDirectory(out).newest_frame() // config.frames_per_iteration)
     require_agreed(seconds, f"{config.recipe} on {config.task} to frame {config.steps:,}", yes)
+    snapshot, told = None, []
+    if first is not None and not newest_first(RunDirectory(out).checkpoints):
+        snapshot, told = first(learning_of(config, spec))  # what it refuses leaves no directory behind either
     complete = lambda stored: TrainConfig.from_json(stored).to_json()
     known = (RunDirectory(out).path / CONFIG).exists()
-    with RunDirectory.create_or_open(out, config.to_json(), command, FREE_FIELDS, complete) as run:
-        notes = [note, "" if seconds is None else estimate_line(seconds)]
-        training = Training.begin(config, run, quiet, known)
+    with RunDirectory.create_or_open(out, config.to_json(), command, free, complete) as run:
+        notes = [note, *told, "" if seconds is None else estimate_line(seconds)]
+        training = Training.begin(config, run, quiet, known, snapshot)
         training.after_evaluation = after_evaluation
         training.run([line for line in notes if line])
     return run
@@ -99,10 +108,18 @@ class Training:
         self.restarted = self._adopt(snapshot)
 
     @classmethod
-    def begin(cls, config: TrainConfig, run: RunDirectory, quiet: bool = False, known: bool = False) -> "Training":
+    def begin(
+        cls,
+        config: TrainConfig,
+        run: RunDirectory,
+        quiet: bool = False,
+        known: bool = False,
+        first: Snapshot | None = None,
+    ) -> "Training":
         """A training at its beginning, or where the newest whole checkpoint of the run left it.
 
-        `known`: the run was there before, so its user should learn why it begins at frame 0.
+        `known`: the run was there before, so its user should learn why it begins at frame 0. A beginning of its
+        own, `first`, is saved at once: the run then needs nothing outside of its folder.
         """
         with contextlib.ExitStack() as failing:
             vector = _environments(config)
@@ -117,10 +134,12 @@ class Training:
                 report.warn(fault)
             if known and found is None:
                 report.begin_again()
-            snapshot = found or Snapshot.first(learning, config.seed_numbers)
+            snapshot = found or first or Snapshot.first(learning, config.seed_numbers)
             training = cls(config, run, vector, report, checkpoints, snapshot)
-            first = max(training.progress.iteration, config.warmup_iterations)
-            training.device.compile_ahead(first, config.iterations)
+            if snapshot is first:
+                training.save()
+            learns = max(training.progress.iteration, config.warmup_iterations)
+            training.device.compile_ahead(learns, config.iterations)
             if count := training.restarted:
                 report.say(f"note: {count} environments cannot tell their state and begin a new episode")
             failing.pop_all()

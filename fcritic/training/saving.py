@@ -46,11 +46,14 @@ class Progress:
     """Bytes of metrics.jsonl that belong to what was saved."""
     rollbacks: int = 0
     """How often the training went back to a checkpoint; each time with other random numbers."""
+    prefilled: int = 0
+    """Steps of data that lay in the replay before the first iteration."""
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> "Progress":
         """The counters that a checkpoint's facts hold."""
         counts = {field.name: facts.get(field.name) for field in dataclasses.fields(Progress)}
+        counts["prefilled"] = facts.get("prefilled", 0)  # which older checkpoints do not have
         if any(type(value) is not int or value < 0 for value in counts.values()):
             raise CheckpointError("the checkpoint does not say where the training stood; take an earlier one")
         return Progress(**counts)
@@ -130,7 +133,9 @@ class Checkpoints:
         ring[:, steps % config.replay] = np.moveaxis(saved.rows, 0, 1)
         state = unpack_state(state, groups["agent"], ring, saved.written)
         memory, pending = unpack_rollout(self._learning, state, groups["rollout"])
-        require_sound(groups, saved.rows, saved.written, progress.iteration, config, self._learning.spec)
+        require_sound(
+            groups, saved.rows, saved.written, progress.iteration, progress.prefilled, config, self._learning.spec
+        )
         on_host = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), self._like["best"])
         best = unflatten(on_host, groups["best"])
         return Snapshot(state, memory, pending, groups["environments"], best, progress)
