@@ -11,7 +11,8 @@ from jaxtyping import Float
 import numpy as np
 
 from fcritic.agents.base import AbstractAgent, options_of
-from fcritic.config import TYPED, TrainConfig, require_memory_for_networks
+from fcritic.api.trust import config_of
+from fcritic.config import TYPED, TrainConfig
 from fcritic.disk import Place
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
@@ -53,8 +54,7 @@ def _first(config: TrainConfig, learning: Learning) -> tuple[Snapshot, list[str]
 def _learned(config: TrainConfig, name: str, learning: Learning) -> tuple[TrainState, str]:
     """What the seeds of another run have learned, as ours, and a line about it. Its task is not built."""
     run = RunDirectory.open_existing(name)
-    theirs = TrainConfig.from_json(run.config)
-    require_memory_for_networks(theirs)
+    theirs = config_of(run, config.task)
     newest = run.require_checkpoint()
     missing = [seed for seed in config.seed_numbers if seed not in theirs.seed_numbers]
     if missing and theirs.seeds > 1:
