@@ -22,6 +22,7 @@ MARKS = {
 
 MARKED = {
     "slow": [
+        "test_actor_trust.py",
         "test_behaviour.py::test_a_training_tells_what_its_agents_do",
         "test_beginning.py",
         "test_bench.py::test_a_contender_that_dies_is_one_line",

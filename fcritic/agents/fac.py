@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 import optax
 
 from fcritic import ensembles, kernels
+from fcritic.agents.actor_trust import Trust
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
 from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
 from fcritic.agents.losses import (
@@ -137,6 +138,8 @@ class FAC(AbstractAgent[FACState]):
     """How the actors collect data."""
     cloud: Cloud = Cloud()
     """Policies beside the actors on which critics learn."""
+    trust: Trust = Trust()
+    """What is known of the agents' trust in their critics."""
     prior_scale: float = 0.0
     """Standard deviation of the fixed random prior function added to each critic and its target (paper: none)."""
 

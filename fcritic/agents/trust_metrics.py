@@ -167,7 +167,8 @@ def drift_of_actions(
     **Arguments:** `act` and `code` are functions of the parameters, `features` one of state, code and action.
     """
     actions, described = act(theta), code(theta)
-    act_slopes, code_slopes = jax.jacrev(act)(theta), jax.jacrev(code)(theta)
+    act_slopes = jax.jacrev(act)(theta)
+    code_slopes = jax.jacrev(code)(theta) if described.size else jnp.zeros((0, theta.size))
 
     def at(row: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         state, action, slopes = row

@@ -10,7 +10,9 @@ from fcritic.cli.parsing import parse
 from fcritic.disk import destination
 from fcritic.errors import UsageError
 
-What = Literal["returns", "diversity", "disagreement", "coverage", "saturation", "knowledge", "first-reward"]
+What = Literal[
+    "returns", "diversity", "disagreement", "coverage", "saturation", "knowledge", "trust", "first-reward"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +23,8 @@ class PlotOptions:
     """Directories of runs."""
     what: What = "returns"
     """The returns; how far actors differ; how far critics disagree; how many states were seen; how well critics
-    rank past actors (with `train --knowledge`); when the first reward was."""
+    rank past actors (with `train --knowledge`); coverage and Delta (with `train --trust.measure`); when the first
+    reward was."""
     out: str | None = None
     """Picture to write, .png, .svg or .pdf; without it curve.png (or WHAT.png) in the first directory."""
     json: bool = False

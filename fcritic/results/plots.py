@@ -38,6 +38,7 @@ LABELS = {
     "coverage": "cells of observations in the replay",
     "saturation": "share of actions at their bounds",
     "knowledge": "rank correlation of critics' values and returns, past actors",
+    "trust": "coverage C over its least (full), Delta (dashed)",
     "first-reward": "share of seeds that have seen a reward",
 }
 """What the vertical axis of each picture of behaviour shows."""
@@ -112,6 +113,8 @@ def behaviour_curves(runs: list[Behaviour], what: str, out: Path | Place) -> Non
         for index, run in enumerate(runs):
             if what == "first-reward":
                 _draw_first_rewards(axes, run, f"C{index}")
+            elif what == "trust":
+                _draw_trust(axes, run, f"C{index}")
             else:
                 _draw_measure(axes, run, what, f"C{index}")
 
@@ -134,7 +137,8 @@ def _picture(out: Path | Place, tasks: set[str], label: str) -> Iterator[plt.Axe
         axes.set_title(_plain(", ".join(sorted(tasks))))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+        if axes.get_yscale() == "linear":
+            axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
         axes.legend(frameon=False, fontsize=9)
         _save(figure, out)
@@ -148,13 +152,24 @@ def _plain(text: str) -> str:
 def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> None:
     seeds = run.measures[what]
     if not seeds:
-        reasons = {"diversity": "one actor alone has no diversity", "knowledge": "train with --knowledge 16"}
+        reasons = {
+            "diversity": "one actor alone has no diversity",
+            "knowledge": "train with --knowledge 16",
+            "trust": "train with --trust.measure",
+        }
         reason = reasons.get(what, "train it further")
         raise UsageError(f"{run.name} has no row with {what}; {reason}")
     for frames, values in itertools.islice(seeds.values(), MOST_LINES):
         axes.plot(frames, values, color=colour, alpha=0.3, linewidth=1)
     label = _plain(run.name) + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
     axes.plot(*_mean(seeds), "o-", color=colour, linewidth=2.2, markersize=3, label=label)
+
+
+def _draw_trust(axes: plt.Axes, run: Behaviour, colour: str) -> None:
+    _draw_measure(axes, run, "trust", colour)
+    axes.plot(*_mean(run.measures["drift"]), "--", color=colour, linewidth=1.4)
+    axes.axhline(2.0, color="#444444", linewidth=0.8, linestyle=":")  # where the paper ends an epoch
+    axes.set_yscale("log")
 
 
 def _draw_first_rewards(axes: plt.Axes, run: Behaviour, colour: str) -> None:

@@ -54,7 +54,7 @@ class Behaviour:
 MOST_SEEDS = 10_000
 """Seeds of a run; more cannot be trained in one."""
 
-MEASURES = ("diversity", "disagreement", "coverage", "saturation", "knowledge")
+MEASURES = ("diversity", "disagreement", "coverage", "saturation", "knowledge", "trust", "drift")
 """What rows of behaviour hold of each seed, and the critics' rank correlation on past actors."""
 
 

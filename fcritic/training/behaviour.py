@@ -13,6 +13,8 @@ from jaxtyping import Array, Float, UInt32
 import numpy as np
 
 from fcritic import randomness
+from fcritic.agents.actor_trust import trust_of_actors
+from fcritic.agents.fac import FAC
 from fcritic.training import replay
 from fcritic.training.device import SEED_AXES, Learning, TrainState
 from fcritic.types import EnvSpec, Metrics
@@ -57,6 +59,14 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
         found["saturation"] = saturation(actions)
         if each.shape[0] > 1:
             found["diversity"] = diversity(actions)
+        if isinstance(agent, FAC) and agent.trust.measure:
+            keys = jax.random.split(key)
+            logged = replay.sample(state.replay, learning.spec, (agent.trust.rows,), keys[0])
+            recent = replay.sample_newest(state.replay, learning.spec, (agent.trust.rows,), keys[1]).obs
+            if learning.normalize:
+                logged, recent = logged._replace(obs=state.normalizer(logged.obs)), state.normalizer(recent)
+            actors, critics = state.agent.actors.net, state.agent.critics.net
+            found |= trust_of_actors(agent.trust, actors, critics, logged, recent)
         return found
 
     return vmap(one_seed, in_axes=(SEED_AXES,))(state)

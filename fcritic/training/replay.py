@@ -71,6 +71,17 @@ def sample(replay: Replay, spec: EnvSpec, shape: tuple[int, ...], key: PRNGKeyAr
     return unpack(replay.rows.reshape(capacity * envs, width)[index], spec)
 
 
+def sample_newest(
+    replay: Replay, spec: EnvSpec, shape: tuple[int, ...], key: PRNGKeyArray, share: float = 0.05
+) -> Transition:
+    """Returns transitions drawn uniformly from the newest share of the ring, at least one step."""
+    capacity, envs, _ = replay.rows.shape
+    newest = jnp.maximum(1, jnp.minimum(replay.written, capacity) * share).astype(jnp.uint32) * envs
+    index = (jax.random.bits(key, shape) % newest).astype(jnp.int32)
+    steps = (replay.written - 1 - index // envs) % capacity
+    return unpack(replay.rows[steps, index % envs], spec)
+
+
 class Normalizer(eqx.Module):
     """Running mean and variance of the observations, learned from replayed batches.
 
