@@ -76,3 +76,13 @@ def test_a_folder_of_too_many_names_is_refused(tmp_path, monkeypatch):
     (tmp_path / "c").touch()
     with pytest.raises(NotPlain, match="more than 2 files"):
         Place(tmp_path).entries()
+
+
+def test_a_large_file_of_holes_is_not_read(tmp_path):
+    with (tmp_path / "holes").open("wb") as file:
+        file.write(b"x")
+        file.truncate(2**30 + 1)
+    with pytest.raises(NotPlain, match="has 1,073,741,825 bytes, nearly all of them holes"):
+        Place.of(tmp_path / "holes").reading()
+    os.truncate(tmp_path / "holes", 2**30)
+    Place.of(tmp_path / "holes").reading().close()

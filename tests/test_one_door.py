@@ -33,6 +33,9 @@ OF_MODULES = {
     "shutil": {"move", "copy", "rmtree", "copyfileobj", "unpack_archive", "make_archive"},
     "np": {"load", "save", "savez"},
     "io": {"open", "FileIO", "open_code"},
+    "h5py": {"File"},
+    "onnxruntime": {"InferenceSession"},
+    "zipfile": {"ZipFile"},
 }
 """And those whose names mean something else elsewhere."""
 
@@ -41,6 +44,7 @@ RESULTS = ("theory", "exploration", "study")
 
 REASONS = {
     "disk": {"*": "the one place"},
+    "api.to_onnx": {"tempfile.TemporaryFile(": "a nameless file of its own"},
     "cli.bench": {"*": "where --out says"},
     "cli.checkout": {"(BESIDE / folder).glob('*.py')": "the checkout that the package lies in"},
     "cli.dispatch": {"os.open(os.devnull, os.O_WRONLY)": "no file of anybody's"},
@@ -48,7 +52,17 @@ REASONS = {
     "cli.export": {"out.rglob('*')": "what it has just made"},
     "cli.watch": {"webbrowser.open(server.address)": "an address"},
     "envs.workers": {"tempfile.mkstemp(": "memory that processes share", "os.unlink(path)": "its name, at once"},
-    "offline.d4rl": {"archive.open(": "a part of an archive that `fcritic.disk` has opened"},
+    "offline.apart_child": {
+        "os.fdopen(handle, 'rb')": "a descriptor that `fcritic.disk` has opened",
+        "h5py.File(file, 'r')": "a descriptor that `fcritic.disk` has opened",
+        "onnxruntime.InferenceSession(file.read(),": "bytes of such a one",
+        "open('/proc/self/statm',": "the machine",
+        "os.listdir('/dev/fd')": "the machine",
+    },
+    "offline.d4rl": {
+        "archive.open(": "a part of an archive that `fcritic.disk` has opened",
+        "zipfile.ZipFile(pieces)": "a file that `fcritic.disk` has opened",
+    },
     "offline.storage": {
         "tempfile.TemporaryFile(": "a nameless file of its own",
         "np.memmap(file,": "of that file, or of one that `fcritic.disk` has opened",
@@ -121,9 +135,35 @@ def test_every_way_to_a_file_goes_through_one_door():
     assert not any(unused.values()), f"reasons that nothing needs any more: {unused}"
 
 
+OPEN_BY_THEMSELVES = ("h5py", "onnxruntime", "minari", "pyarrow", "tables", "onnx")
+"""Libraries that open whatever a file names, by paths."""
+
+APART = {
+    "api.to_onnx": {"onnx"},
+    "offline.apart_child": {"h5py", "onnxruntime"},
+    "offline.minari_data": {"minari.namespace"},
+}
+"""Who imports them: a process that can open no file, what writes ONNX, and what asks where Minari keeps datasets."""
+
+
+def test_libraries_that_open_files_by_themselves_are_used_apart():
+    found: dict[str, set[str]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                if name.partition(".")[0] in OPEN_BY_THEMSELVES:
+                    found.setdefault(module_name(path), set()).add(name)
+    assert found == APART
+
+
 @pytest.mark.parametrize(
     "code",
     [
+        "h5py.File(file)",
+        "zipfile.ZipFile(path)",
+        "onnxruntime.InferenceSession(path)",
         "open('x')",
         "path.open('rb')",
         "os.open('x', 0)",

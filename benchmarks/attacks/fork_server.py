@@ -174,7 +174,7 @@ def _watch(child: int, limits: dict[str, float]) -> dict[str, Any]:
             break
         tree = list(_tree(child))
         megabytes = sum(map(_resident, tree))
-        most, waited = max(most, megabytes), _waited(child)
+        most, waited = max(most, megabytes), max(waited, *map(_waited, tree))
         elapsed = time.monotonic() - started
         taken = {
             "seconds": max(elapsed - waited, elapsed / PATIENCE),

@@ -65,6 +65,11 @@ class Scene:
         """The run that was received."""
         return self.around / "received" / "run"
 
+    @property
+    def sent(self) -> Path:
+        """A file or folder that was received beside it: data, a policy or an evaluator."""
+        return self.around / "received" / "sent.onnx"
+
 
 Attack = Callable[[Scene], object]
 
@@ -116,7 +121,9 @@ def cases() -> list[Case]:
         _headers,
         _corpus,
     )
-    return [case for generator in generators for case in generator()]
+    from benchmarks.attacks import sent_cases
+
+    return [*(case for generator in generators for case in generator()), *sent_cases.cases()]
 
 
 # Nothing is wrong

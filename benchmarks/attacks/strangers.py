@@ -26,6 +26,12 @@ from benchmarks.attacks.stranger_cases import SECRET, Case, Scene, cases
 MOST_LINES, LONGEST_LINE = 5, 1500
 """Of complaints."""
 
+DEEPEST = 200
+"""Folders in each other that are looked into."""
+
+MOST_HASHED = 2**28
+"""Bytes of a file whose content is compared; of larger ones, of holes, times and sizes are."""
+
 _PROGRESS = re.compile(r"running [0-9,]+ policies.*|asking the critics.*")
 """Lines of `inspect` that say how far it is."""
 
@@ -35,6 +41,12 @@ _LEARNS = "--recipe td3 --critic-hidden 6 --steps 120 --eval-every 60 --save-eve
 _LEARNS_NOTHING = "--recipe fac --steps 40 --eval-every 40 --save-every 20"
 _CRITICS = "--members 3 --state-action-hidden 6 --state-action-code 4 --joint-hidden 6"
 _ENCODER = "--encoder.probes 4 --encoder.width 8 --encoder.code 4 --encoder.depth 1 --encoder.heads 2"
+ACT = b"import numpy as np\ndef still(obs): return np.zeros((len(obs), 1), np.float32)\n"
+"""A policy of the user's own."""
+
+FIT = ["--steps", "2", "--members", "2", "--hidden", "8", "--encoder-hidden", "8", "--code", "4", "--probes", "4"]
+"""Options of a fit to data that were received."""
+
 TEMPLATES = {
     "td3": f"{_SIZES} {_LEARNS}",
     "mine": f"{_SIZES} {_LEARNS} --seed 7",
@@ -45,7 +57,8 @@ TEMPLATES = {
 
 def command_line(command: str, scene: Scene) -> tuple[list[str], Path]:
     """What is typed, and in which folder."""
-    run, name = str(scene.run), command.removesuffix("-fac")
+    run, sent, name = str(scene.run), str(scene.sent), command.removesuffix("-fac")
+    own, policy = str(scene.home / "templates" / "evaluator"), ["--policies", "act.py:still"]
     lines = {
         "resume": ["resume", run, "--quiet"],
         "continue": ["resume", run, "--steps", "140", "--quiet"],
@@ -58,6 +71,14 @@ def command_line(command: str, scene: Scene) -> tuple[list[str], Path]:
         "replay": ["replay", run],
         "export": ["export", run, "--out", str(scene.out / "agent"), "--episodes", "1"],
         "export-inside": ["export", run, "--out", f"{run}/agent", "--episodes", "1"],
+        "rank-data": ["rank", "--data", sent, *policy, *FIT],
+        "rank-with": ["rank", "--with", sent, *policy],
+        "rank-policy": ["rank", "--with", own, "--policies", sent],
+        "rank-crowd": ["rank", "--with", own, "--policies", f"{run}/crowd"],
+        "rank-run": ["rank", "--with", own, "--policies", run],
+        "rank-its-data": ["rank", "--data", run, *policy, *FIT],
+        "log": ["log", run, "--out", str(scene.out / "logged"), "--episodes", "1"],
+        "watch-sent": ["watch", sent, "--json"],
         "watch": ["watch", str(scene.run.parent), "--json"],
         "resume-here": ["resume", ".", "--quiet"],
         "evaluate-here": ["evaluate", ".", "--episodes", "1"],
@@ -97,8 +118,9 @@ class Stage:
         """An unharmed run, made when it is first needed."""
         if name not in self._templates:
             path = self._folder / "templates" / name
-            args = ["train", "--out", str(path), *TEMPLATES[name].split()]
+            args = self._making(name, path)
             path.parent.mkdir(exist_ok=True)
+            (path.parent / "act.py").write_bytes(ACT)
             ended = self._server.run(args, path.parent, {}, limits={})
             if ended.code != 0:
                 raise RuntimeError(f"no run to attack: {ended.complained}")
@@ -106,9 +128,20 @@ class Stage:
             self._warm_up(name)
         return self._templates[name]
 
+    def _making(self, name: str, path: Path) -> list[str]:
+        """The command that makes a template."""
+        if name == "logged":
+            return ["log", str(self.template("td3")), "--out", str(path), "--episodes", "2"]
+        if name == "evaluator":
+            data = str(self.template("logged"))
+            return ["rank", "--data", data, "--policies", "act.py:still", *FIT, "--save", str(path)]
+        return ["train", "--out", str(path), *TEMPLATES[name].split()]
+
     def _warm_up(self, name: str) -> None:
         """Compiles what attacked runs need, outside of the limits: how long that takes is not their doing."""
         used = {"td3": ("continue", "replay", "export"), "fac": ("inspect",)}.get(name, ())
+        if not used:
+            return
         scene = Scene(self._folder / "warm" / name, self.scene.planted, self._folder / "warm" / "out")
         shutil.copytree(self._templates[name], scene.run)
         scene.work.mkdir(parents=True)
@@ -142,6 +175,7 @@ class Stage:
             "step-000000000050/precious": SECRET,
             "seed-0/precious": SECRET,
             "rows-000000000000.f32": SECRET,
+            "work/act.py": ACT,
             "work/helper.py": f"{code}import gymnasium\ngymnasium.register('X-v0', lambda: 1 / 0)\n".encode(),
             "work/helpers/__init__.py": code.encode(),
             "work/helpers/inner.py": code.encode(),
@@ -151,6 +185,8 @@ class Stage:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         shutil.copytree(self.template("mine"), scene.mine)
+        for name in ("logged", "evaluator"):
+            shutil.copytree(self.template(name), scene.home / "templates" / name)
 
     def _variables(self) -> dict[str, str]:
         home = self.scene.home
@@ -173,6 +209,8 @@ def _snapshot(scene: Scene) -> dict[str, tuple]:
         if Path(folder) in own:
             folders.clear()
             continue
+        if folder.count("/") > DEEPEST:
+            folders.clear()
         for name in (".", *folders, *files):
             path = Path(folder, name)
             if path in own and not path.is_symlink():
@@ -181,7 +219,7 @@ def _snapshot(scene: Scene) -> dict[str, tuple]:
             content = ""
             if stat.S_ISLNK(status.st_mode):
                 content = os.readlink(path)
-            elif stat.S_ISREG(status.st_mode):
+            elif stat.S_ISREG(status.st_mode) and status.st_size < MOST_HASHED:
                 content = hashlib.sha256(path.read_bytes()).hexdigest()
             size = 0 if stat.S_ISDIR(status.st_mode) else status.st_size
             found[str(path)] = (status.st_ino, status.st_mode, size, status.st_mtime_ns, content)

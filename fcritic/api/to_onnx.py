@@ -1,7 +1,9 @@
 """A policy as an ONNX file, which acts without JAX: from the task's raw observations to the task's actions."""
 
+import importlib.util
 import os
 from pathlib import Path
+import tempfile
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ from fcritic.envs.base import ActionRange
 from fcritic.errors import UsageError, cannot_write
 from fcritic.networks.mlp import MLP
 from fcritic.networks.policies import DeterministicPolicy, GaussianPolicy
+from fcritic.offline.apart import Apart
 from fcritic.training.replay import CUT, SMALLEST_VARIANCE, Normalizer
 
 OPSET, IR = 13, 8
@@ -50,7 +53,7 @@ def to_onnx(agent: TrainedAgent, out: str | Path, actor: int | None = None) -> f
 
 def encode(agent: TrainedAgent, actor: int | None = None) -> bytes:
     """Returns the content of the file of one actor, by default of the one who acts."""
-    onnx, actor = _package("onnx"), agent.actor if actor is None else actor
+    onnx, actor = _library(), agent.actor if actor is None else actor
     policy, normalizer = agent.policy(actor), agent.normalizer if agent.config.normalize else None
     if not isinstance(policy, DeterministicPolicy | GaussianPolicy):
         raise UsageError(
@@ -80,14 +83,18 @@ def difference(agent: TrainedAgent, content: bytes, actor: int | None = None, co
 
     Observations are drawn as the normaliser has seen them.
     """
-    session = _package("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
+    with tempfile.TemporaryFile(buffering=0) as file:
+        file.write(content)
+        file.seek(0)
+        session = Apart("onnx", file)
+    ((_, _, shape), *_), *_ = session.ask("describe")[0]
     obs = np.random.default_rng(0).standard_normal((count, agent.spec.obs_dim))
     if agent.config.normalize:
         mean, variance = np.asarray(agent.normalizer.mean), np.asarray(agent.normalizer.variance)
         obs = mean + np.sqrt(variance) * obs
     obs = obs.astype(np.float32)
-    given = obs.reshape(count, *session.get_inputs()[0].shape[1:])
-    found = session.run([ACTION], {OBSERVATION: given})[0]
+    given = obs.reshape(count, *shape[1:])
+    _, (found,) = session.ask("run", [given], output=ACTION, names=[OBSERVATION])
     with jax.default_matmul_precision("float32"):  # a GPU rounds otherwise
         wanted = agent.act(obs, actor)
     half = agent.units.actions.half_range.reshape(agent.units.actions.low.shape)
@@ -148,10 +155,11 @@ def _scaled(graph: _Graph, last: str, actions: ActionRange) -> str:
     return graph.add("Min", graph.add("Max", last, single(actions.low)), single(actions.high))
 
 
-def _package(name: str) -> Any:
+def _library() -> Any:
     try:
         import onnx
-        import onnxruntime
     except ImportError:
-        raise UsageError("ONNX needs packages that are not installed; run: pip install 'fcritic[onnx]'") from None
-    return {"onnx": onnx, "onnxruntime": onnxruntime}[name]
+        onnx = None
+    if onnx is None or importlib.util.find_spec("onnxruntime") is None:
+        raise UsageError("ONNX needs packages that are not installed; run: pip install 'fcritic[onnx]'")
+    return onnx

@@ -196,7 +196,7 @@ def unit_of(discount: float, seen: "Interface") -> str:
 def _data_text(data: dict[str, Any]) -> str:
     named = ", ".join(one_line(name, 200) for name in data["sources"][:5])
     more = f" and {len(data['sources']) - 5} more" if len(data["sources"]) > 5 else ""
-    task = f" of {data['task']}" if data["task"] else ""
+    task = f" of {one_line(data['task'], 200)}" if data["task"] else ""
     return (
         f"Data: {data['transitions']:,} transitions{task} in {data['episodes']:,} episodes or parts of them, from "
         f"{named}{more}."

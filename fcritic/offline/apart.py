@@ -11,6 +11,7 @@ import importlib.util
 import io
 import os
 import signal
+import site
 import subprocess
 import sys
 from typing import Any
@@ -24,7 +25,7 @@ from fcritic.offline.apart_child import receive, send
 MEMORY = 2**30
 """Bytes that reading a file may take besides those of a library."""
 
-SECONDS = 10
+SECONDS = 5
 """Of computing for one answer."""
 
 
@@ -39,13 +40,15 @@ class Apart:
             raise ModuleNotFoundError(kind)
         memory = MEMORY + (4 * os.fstat(file.fileno()).st_size if kind == "onnx" else 0)
         few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+        # ONNX Runtime writes an identifier of the machine to the user's cache and reports to its maker.
+        homeless = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "PYTHONUSERBASE": site.getuserbase()}
         self._process = subprocess.Popen(
             [sys.executable, "-P", apart_child.__file__, kind, str(file.fileno()), str(memory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             pass_fds=[file.fileno()],
-            env=dict(os.environ) | few,
+            env=dict(os.environ) | few | homeless,
         )
         self.close = weakref.finalize(self, _end, self._process)
         """Ends the other process; so does the end of this object or of the program."""

@@ -122,6 +122,7 @@ class Network:
     def __init__(self, file: IO[bytes]):
         import onnxruntime
 
+        onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = min(8, os.cpu_count() or 1)

@@ -245,6 +245,8 @@ class Evaluator:
                 :, 0
             ]
         heads = self.sight.worth(np.asarray(found), self.config.discount)
+        if not np.isfinite(heads).all():
+            raise UsageError(f"the critics of this evaluator give {policy.name} no finite value; fit it again")
         half = 0.0
         if len(heads) > 1:
             half = _student(len(heads)) * heads.std(ddof=1) * math.sqrt(1 + 1 / len(heads))
@@ -358,10 +360,10 @@ class Evaluator:
             and all(isinstance(name, str) for name in names)
             and isinstance(sizes, dict)
             and all(type(size) is int and 0 < size <= MOST_ROWS for size in sizes.values())
-            and isinstance(data, dict)
             and type(updates) is int
             and 0 < updates <= config.steps
-            and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+            and _is_description(data)
+            and all(type(number) in (int, float) and -1e30 < number < 1e30 for number in numbers)
             and numbers[1] > 0 < numbers[2]
         )
         like = _data_like(config, seen, sizes) if sound else None
@@ -540,6 +542,17 @@ def _student(count: int) -> float:
     from scipy.stats import t
 
     return float(t.ppf(0.95, count - 1))
+
+
+def _is_description(data: Any) -> bool:
+    """Whether this could be what `Dataset.describe` returns, as far as reports tell of it."""
+    return (
+        isinstance(data, dict)
+        and isinstance(data.get("sources"), list)
+        and all(isinstance(name, str) for name in data["sources"])
+        and all(type(data.get(name)) is int and 0 <= data[name] < 2**48 for name in ("transitions", "episodes"))
+        and isinstance(data.get("task", 0), str | None)
+    )
 
 
 def _config(facts: dict[str, Any], folder: str) -> EvaluatorConfig:

@@ -94,6 +94,8 @@ def _space(facts: dict[str, Any], field: str, name: str) -> Any:
 
     def build(told: Any) -> Any:
         kind = told["type"]
+        if kind in ("Tuple", "Dict") and not told["subspaces"]:
+            raise ValueError(f"{field} has no parts")
         if kind == "Tuple":
             return spaces.Tuple([build(each) for each in told["subspaces"]])
         if kind == "Dict":

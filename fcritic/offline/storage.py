@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import tempfile
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -82,8 +83,8 @@ def read_header(file: IO[bytes]) -> Header:
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     try:
         header = Header(*reader(io.BytesIO(length + _exactly(file, size))))
-    except (MemoryError, RecursionError) as error:  # of a parser that is given nests
-        raise ValueError("its header is nested too deeply") from error
+    except (MemoryError, RecursionError, SyntaxError, TokenError) as error:  # of Python's own parser
+        raise ValueError("its header is no list of facts") from error
     if header.dtype.hasobject:
         raise ValueError("it holds Python objects (pickles), which are never read")
     if any(size < 0 for size in header.shape):
