@@ -143,7 +143,7 @@ APART = {
     "offline.apart_child": {"h5py", "onnxruntime"},
     "offline.minari_data": {"minari.namespace"},
 }
-"""Who imports them: a process that can open no file, what writes ONNX, and what asks where Minari keeps datasets."""
+"""Who imports them: what writes ONNX, a process that opens no file, what asks where Minari keeps datasets."""
 
 
 def test_libraries_that_open_files_by_themselves_are_used_apart():
