@@ -119,8 +119,8 @@ class TrainConfig:
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
     recipe: str = "fac"
-    """Algorithm and its numbers: fac, fac-shared, fac-small, a baseline (sac, sac+, td3, td3+), an ablation, or
-    your own code (path/to/file.py:Name)."""
+    """Algorithm and its numbers: fac, fac-shared, fac-small, soft actors (fsac, fsac-small), a baseline (sac, sac+,
+    td3, td3+), an ablation, or your own code (path/to/file.py:Name)."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), your own code (module:factory or
     path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (the number is the

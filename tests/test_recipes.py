@@ -14,6 +14,7 @@ import pytest
 
 from fcritic import envs
 from fcritic.agents.fac import FAC
+from fcritic.agents.fsac import FSAC
 from fcritic.agents.losses import encode_all
 from fcritic.agents.recipes import RECIPES, find_recipe
 from fcritic.agents.sac import SAC
@@ -28,13 +29,18 @@ def shrunk(recipe: str):
     """The recipe with networks that train in seconds."""
     agent = find_recipe(recipe)
     small = {"batch_size": 32, "discount": DISCOUNT, "learning_rate": 3e-3, "tau": 0.05, "actor_hidden": (16, 16)}
+    soft = {"initial_temperature": 0.1, "temperature_learning_rate": 1e-2}
     if isinstance(agent, FAC):
         encoder = dataclasses.replace(agent.encoder, probes=8, depth=1, width=16, code=8)
         heads = {"state_action_hidden": (16,), "state_action_code": 8, "joint_hidden": (16,)}
-        few = {"members": 2, "critic_steps": min(agent.critic_steps, 2)}
+        few: dict = {"members": 2, "critic_steps": min(agent.critic_steps, 2)}
+        if isinstance(agent, FSAC):
+            few |= soft | {"critics": 2}
+        if agent.cloud.policies:
+            few["cloud"] = dataclasses.replace(agent.cloud, policies=4, rows=8, bank=4)
         return dataclasses.replace(agent, encoder=encoder, **few, **heads, **small)
     if isinstance(agent, SAC):  # few steps: the temperature must fall soon, or values hold much entropy
-        small |= {"initial_temperature": 0.1, "temperature_learning_rate": 1e-2}
+        small |= soft
     few = {"critics": min(agent.critics, 4), "critic_steps": min(agent.critic_steps, 3), "critic_hidden": (16, 16)}
     return dataclasses.replace(agent, **few, **small)
 
@@ -69,6 +75,9 @@ def critic_values(agent, learned, obs, act):
     if not isinstance(agent, FAC):
         return vmap(lambda critic: critic(obs, act))(learned.critics.params).mean(keepdims=True)
     critics, policies = learned.critics.params, learned.actors.params
+    if isinstance(agent, FSAC):
+        value = vmap(vmap(lambda head, code: head(code, obs, act), in_axes=(None, 0)))
+        return value(critics.head, encode_all(critics, policies)).mean(axis=0)
     if agent.functional:
         pairs = jnp.arange(agent.members)
         codes = encode_all(critics, policies)[pairs, pairs]
@@ -79,7 +88,7 @@ def critic_values(agent, learned, obs, act):
 
 # By what they are when shrunk: `fac-small` is then `fac-shared`.
 NAMES = {agent: [name for name in RECIPES if shrunk(name) == agent] for agent in map(shrunk, RECIPES)}
-FIRST = {"fac", "fac-shared", "sac", "td3+"}
+FIRST = {"fac", "fac-shared", "fsac-small", "sac", "td3+"}
 """One of each kind; the others differ from them in a switch, and are trained by `make test-all`."""
 
 

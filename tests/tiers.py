@@ -67,6 +67,7 @@ MARKED = {
         "test_fac.py::test_one_update_is_g_critic_steps_then_one_actor_step",
         "test_fac.py::test_polyak_moves_the_two_delayed_parts_by_tau",
         "test_fac.py::test_without_pairing_actors_hear_of_other_critics",
+        "test_fsac.py",
         "test_golden.py",
         "test_inspection_command.py::test_the_command_tells_what_it_found",
         "test_kept_programs.py::test_a_second_start_traces_nothing_and_trains_the_same",

@@ -66,7 +66,7 @@ class Cloud:
 
     def draw(self, actors: Any, bank: "Bank | None", batch: Transition, key: PRNGKeyArray) -> "Drawn":
         """Returns policies from actors and bank, or mixtures of two of them, each with some rows of the batch."""
-        who_key, row_key = jax.random.split(key)
+        who_key, row_key, _ = jax.random.split(key, 3)  # the third is for noise of actions
         rows = jax.random.randint(row_key, (self.policies, self.rows), 0, len(batch.reward))
         return Drawn(self.policies_of(actors, bank, who_key), ensembles.member(batch, rows))
 

@@ -27,13 +27,13 @@ from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import Packed, pack_like
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, PrimedHead, Prior, ValueHead
-from fcritic.networks.policies import DeterministicPolicy, Mixture
+from fcritic.networks.policies import DeterministicPolicy, GaussianPolicy, Mixture
 from fcritic.networks.precision import Precision, lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 _PRIOR_STREAM = 2**31  # far from 0, 1, 2, which the first parameters use
-Policies = DeterministicPolicy | Packed
+Policies = DeterministicPolicy | GaussianPolicy | Packed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,10 +228,15 @@ class FAC(AbstractAgent[FACState]):
 
     def _draw_cloud(
         self, state: FACState, batch: Transition, key: PRNGKeyArray
-    ) -> tuple[Drawn, Float[Array, "policies rows act"]]:
-        """Policies with their rows, and their actions at the next states."""
+    ) -> tuple[Drawn, Float[Array, "policies rows act"], Float[Array, "policies rows"] | None]:
+        """Policies with their rows, their actions at the next states, and what is added to the values there."""
         drawn = self.cloud.draw(state.actors.net, state.bank, batch, key)
-        return drawn, next_actions(drawn)
+        return drawn, *self._cloud_actions(state, drawn, jax.random.split(key, 3)[2])
+
+    def _cloud_actions(
+        self, state: FACState, drawn: Drawn, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "policies rows act"], Float[Array, "policies rows"] | None]:
+        return next_actions(drawn), None
 
     def _critic_update(
         self,
@@ -240,6 +245,9 @@ class FAC(AbstractAgent[FACState]):
         next_act: Float[Array, "actors batch act"],
         drawn: Drawn | None = None,
         cloud_act: Float[Array, "policies rows act"] | None = None,
+        cloud_bonus: Float[Array, "policies rows"] | None = None,
+        bonus: Float[Array, "actors batch"] | None = None,
+        subset: Int[Array, " chosen"] | None = None,
     ) -> tuple[FACState, Metrics]:
         policies, dtype = state.actors.net, self.compute_dtype
         if self.functional and self.encoder.probe_states == "replay":
@@ -248,10 +256,11 @@ class FAC(AbstractAgent[FACState]):
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
             critics = lower(state.with_priors(critics), dtype)
-            found, metrics = functional_critic_loss(critics, targets, policies, next_act, batch, self.discount)
+            given = (critics, targets, policies, next_act, batch, self.discount)
+            found, metrics = functional_critic_loss(*given, bonus, subset)
             if drawn is not None and cloud_act is not None:
-                more = cloud_loss(critics, targets, drawn.policies, cloud_act, drawn.rows, self.discount)
-                found = found + self.cloud.weight * more
+                given = (critics, targets, drawn.policies, cloud_act, drawn.rows, self.discount)
+                found = found + self.cloud.weight * cloud_loss(*given, cloud_bonus, subset)
             return found, metrics
 
         grads, metrics = jax.grad(loss, has_aux=True)(state.critics.net)
@@ -339,7 +348,7 @@ class FAC(AbstractAgent[FACState]):
         """One of the actors that collect data."""
         return jax.random.randint(key, (), 0, self.collectors)
 
-    def _actor(self, spec: EnvSpec, key: PRNGKeyArray) -> DeterministicPolicy:
+    def _actor(self, spec: EnvSpec, key: PRNGKeyArray) -> Any:
         scales = {"last_scale": self.actor_last_scale, "reach": self.actor_reach}
         return DeterministicPolicy(spec.obs_dim, self.actor_hidden, spec.act_dim, key=key, **scales)
 

@@ -1,11 +1,12 @@
 """The formulas of the functional actor-critic, each written once, for one critic and one policy."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from fcritic import ensembles, kernels
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, Head, PrimedHead, ValueHead, values
@@ -21,13 +22,15 @@ def td_target(
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
     discount: float,
+    bonus: Float[Array, "actors batch"] | None = None,
 ) -> Float[Array, "actors batch"]:
-    """Returns y = r + gamma Q_tar(pi, s', pi(s')), equation (13).
+    """Returns y = r + gamma Q_tar(pi, s', pi(s')), equation (13); a bonus, as for entropy, is added to the value.
 
     The paper prints no termination; here gamma is multiplied with the stored discount, which is 0 where the
     task ended. The code is the online encoder's and passes no gradient, as in (12).
     """
     next_value = kernels.values(target, jax.lax.stop_gradient(codes), batch.next_obs, next_act)
+    next_value = next_value if bonus is None else next_value + bonus
     return jax.lax.stop_gradient(batch.reward[None] + discount * batch.discount[None] * next_value)
 
 
@@ -68,22 +71,36 @@ def functional_critic_loss(
     next_act: Float[Array, "actors batch act"],
     batch: Transition,
     discount: float,
+    bonus: Float[Array, "actors batch"] | None = None,
+    subset: Int[Array, " chosen"] | None = None,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Returns the sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
 
     A sum, so that each head's gradient is that of its own loss; a shared encoder gets the sum over critics.
     Plain critics cannot tell policies apart, so each learns on its own actor only. `next_act` are the policies'
-    actions at the next states.
+    actions at the next states. With a `subset` of critics the least of their targets is that of all.
     """
     if isinstance(critics.encoder, BlindEncoder):
         codes, next_act, act_axis = jnp.zeros((len(next_act), 1, 0)), next_act[:, None], 0
     else:
         codes, act_axis = encode_all(critics, policies), None
-    each_target = vmap(td_target, in_axes=(0, 0, act_axis, None, None))
-    goals = each_target(targets, codes, next_act, batch, discount)
+    each_target = vmap(td_target, in_axes=(0, 0, act_axis, None, None, None))
+    goals = of_subset(each_target, subset)(targets, codes, next_act, batch, discount, bonus)
     losses, metrics = vmap(critic_loss, in_axes=(0, 0, None, 0))(critics.head, codes, batch, goals)
     metrics["critic_spread"] = metrics["critic_value"].std()
     return losses.sum(), {name: value.mean() for name, value in metrics.items()}
+
+
+def of_subset(each_target: Callable[..., Array], subset: Int[Array, " chosen"] | None) -> Callable[..., Array]:
+    """Returns the function of all critics' targets; with a subset, one for all: the least of the chosen ones."""
+    if subset is None:
+        return each_target
+
+    def common(targets: Any, codes: Float[Array, "critics policies code"], *rest: Any) -> Array:
+        goals = each_target(*ensembles.member((targets, codes), subset), *rest).min(axis=0)
+        return jnp.broadcast_to(goals, (len(codes), *goals.shape))
+
+    return common
 
 
 def cloud_loss(
@@ -93,6 +110,8 @@ def cloud_loss(
     next_act: Float[Array, "policies rows act"],
     rows: Transition,
     discount: float,
+    bonus: Float[Array, "policies rows"] | None = None,
+    subset: Int[Array, " chosen"] | None = None,
 ) -> Float[Array, ""]:
     """Returns the sum of all critics' losses on policies that have transitions of their own, not the product.
 
@@ -101,12 +120,15 @@ def cloud_loss(
     over_rows = vmap(lambda head, code, s, a: head(code, s, a), in_axes=(None, None, 0, 0))
     each = vmap(over_rows, in_axes=(None, 0, 0, 0))
 
-    def of_one(head: Head, target: Head, codes: Float[Array, "policies code"]) -> Float[Array, ""]:
-        next_value = each(target, jax.lax.stop_gradient(codes), rows.next_obs, next_act)
-        goal = jax.lax.stop_gradient(rows.reward + discount * rows.discount * next_value)
-        return jnp.mean((goal - each(head, codes, rows.obs, rows.act)) ** 2)
+    def target(delayed: Head, codes: Float[Array, "policies code"]) -> Float[Array, "policies rows"]:
+        next_value = each(delayed, jax.lax.stop_gradient(codes), rows.next_obs, next_act)
+        next_value = next_value if bonus is None else next_value + bonus
+        return jax.lax.stop_gradient(rows.reward + discount * rows.discount * next_value)
 
-    return vmap(of_one)(critics.head, targets, encode_all(critics, policies)).sum()
+    codes = encode_all(critics, policies)
+    goals = of_subset(vmap(target), subset)(targets, codes)
+    error = lambda head, codes, goal: jnp.mean((goal - each(head, codes, rows.obs, rows.act)) ** 2)
+    return vmap(error)(critics.head, codes, goals).sum()
 
 
 def own_values(

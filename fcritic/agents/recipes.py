@@ -5,7 +5,9 @@ from typing import Any, TypeVar
 
 from fcritic import code
 from fcritic.agents.base import AbstractAgent
+from fcritic.agents.cloud import Cloud
 from fcritic.agents.fac import FAC
+from fcritic.agents.fsac import FSAC
 from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
 from fcritic.errors import UsageError, did_you_mean
@@ -13,7 +15,7 @@ from fcritic.networks.actor_encoder import EncoderConfig
 
 Kind = TypeVar("Kind", bound=type[AbstractAgent])
 
-ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "SAC": SAC, "TD3": TD3}
+ALGORITHMS: dict[str, type[AbstractAgent]] = {"FAC": FAC, "FSAC": FSAC, "SAC": SAC, "TD3": TD3}
 """The class of each algorithm, by the name that `config.json` holds; `register` and `find_recipe` add others."""
 
 _OURS = tuple(ALGORITHMS.values())
@@ -30,6 +32,15 @@ SMALL = FAC(
     batch_size=128,
     critic_steps=2,
     encoder=EncoderConfig(probes=32, depth=1, code=32, width=32, shared=True),
+)
+
+SOFT = FSAC(
+    members=4,
+    critics=10,
+    critic_steps=10,
+    second_term=0.0,
+    state_action_hidden=(),
+    encoder=EncoderConfig(kind="behaviour", probes=64, code=32, width=256, shared=True, probe_scale=1.0),
 )
 
 PLUS: dict[str, Any] = {
@@ -65,6 +76,23 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
     "td3+": (
         TD3(**PLUS, actor_delay=1, targets_with_actor=False),
         "TD3 with 10 critics, layer norm, random targets and 10 critic updates per actor update",
+    ),
+    "fsac": (SOFT, "4 soft actors with a temperature each, 10 functional critics that see what an actor does"),
+    "fsac-small": (
+        dataclasses.replace(
+            SOFT,
+            critics=4,
+            critic_steps=2,
+            second_term=1.0,
+            learning_rate=1e-3,
+            tau=0.01,
+            batch_size=128,
+            actor_hidden=(64, 64),
+            joint_hidden=(64, 64),
+            encoder=dataclasses.replace(SOFT.encoder, probes=32, width=128),
+            cloud=Cloud(policies=16, rows=16, bank=32, every=100),
+        ),
+        "the same in small, for a laptop's CPU; its critics learn on past actors and mixtures too",
     ),
     "fac-unpaired": (FAC(pairing="mean"), "ablation: every actor climbs the mean of all critics"),
 }

@@ -86,7 +86,7 @@ class SAC(CriticEnsembleAgent[SACState]):
     def next_value(self, state: SACState, batch: Transition, key: PRNGKeyArray) -> Float[Array, " batch"]:
         """Returns the soft value min_i Q_i(s', a') - alpha log pi(a'|s') of a drawn action a'."""
         noise_key, subset_key = jax.random.split(key)
-        act, log_prob = _sample(state.actor.net, batch.next_obs, noise_key)
+        act, log_prob = sampled(state.actor.net, batch.next_obs, noise_key)
         value = self.smallest(state.targets, batch.next_obs, act, subset_key)
         return value - jnp.exp(state.log_temperature.net) * log_prob
 
@@ -101,7 +101,7 @@ class SAC(CriticEnsembleAgent[SACState]):
         temperature = jnp.exp(state.log_temperature.net)
 
         def loss(policy: GaussianPolicy) -> tuple[Float[Array, ""], tuple]:
-            act, log_prob = _sample(policy, batch.obs, key)
+            act, log_prob = sampled(policy, batch.obs, key)
             all_values = values(lower(state.critics.net, self.compute_dtype), batch.obs, act)
             value = for_actor(all_values, self.actor_value)
             return jnp.mean(temperature * log_prob - value), (value.mean(), log_prob.mean())
@@ -139,8 +139,9 @@ def temperature_loss(
     return log_temperature * jax.lax.stop_gradient(-log_prob - target_entropy)
 
 
-def _sample(
+def sampled(
     policy: GaussianPolicy, obs: Float[Array, "batch obs"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "batch act"], Float[Array, " batch"]]:
+    """Returns an action of the policy for each observation, and their log-densities."""
     noise = jax.random.normal(key, (obs.shape[0], policy.act_dim))
     return policy.sample(obs, noise)

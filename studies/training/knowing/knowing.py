@@ -39,6 +39,7 @@ RUNS = (
     _small("behaviour and cloud", _CLOUD),
     _small("neurons", _NEURONS),
     _small("sac+", BASELINE | {"tau": 0.01}, "sac+"),
+    _small("soft actors", _PAST, "fsac-small"),
     _small("behaviour", _BEHAVIOUR),
     _small("neurons, slow target", _NEURONS | {"tau": 0.005}),
     _small("behaviour and cloud, first term", _CLOUD | {"second_term": 0.0}),
@@ -118,6 +119,14 @@ STUDY = Knowing(
     reference="knowing, neurons",
     claims=(
         Better("behaviour and a cloud cost no return", "knowing, behaviour and cloud", "knowing, neurons"),
+        Better(
+            "soft actors and a cloud are better than sac+ of their size", "knowing, soft actors", "knowing, sac+"
+        ),
+        Better(
+            "soft actors learn faster than deterministic ones",
+            "knowing, soft actors",
+            "knowing, behaviour and cloud",
+        ),
         Better("the agent is better than sac+ of its size", "knowing, behaviour and cloud", "knowing, sac+"),
         Better(
             "with a cloud the second gradient term helps",
@@ -125,5 +134,5 @@ STUDY = Knowing(
             "knowing, behaviour and cloud, first term",
         ),
     ),
-    judged_runs=("knowing, behaviour and cloud",),
+    judged_runs=("knowing, behaviour and cloud", "knowing, soft actors"),
 )
