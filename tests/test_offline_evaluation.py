@@ -224,3 +224,9 @@ def test_a_fit_ends_when_values_have_settled():
     assert early.updates < 5000
     assert never.updates == 700
     assert early.value(always(0.3)).mean == pytest.approx(reward_of(0.3), abs=0.1)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_fit_of_few_steps_comes_to_its_end(steps):
+    found = Evaluator.fit(logged(1.0, 40), KNOWN[:1], dataclasses.replace(SMALL, steps=steps, members=1))
+    assert np.isfinite(found.value(KNOWN[0]).mean)

@@ -496,7 +496,7 @@ def _learn(
     count, done, seen = -(-config.steps // CHUNKS), 0, []
     high, end = -(-3 * config.steps // 4), config.steps
     while done < end:
-        part = max(0.0, (done + count / 2 - high) / (end - high))
+        part = max(0.0, (done + count / 2 - high) / max(1, end - high))
         rate = config.learning_rate * (0.525 + 0.475 * math.cos(math.pi * part))
         count = min(count, end - done)
         fitted, metrics = config.learn(fitted, problem, key, done, rate, count)
