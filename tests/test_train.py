@@ -147,6 +147,14 @@ def test_mean_and_best_actor_by_hand():
     assert result.to_json()["best_actor_index"] == 1
 
 
+def test_lengths_and_successes_by_hand():
+    told = Evaluation(np.zeros((2, 2)), np.array([[1.0, 3.0], [10.0, 20.0]]), np.array([[0.0, 1.0], [1.0, 1.0]]))
+    assert told.to_json().items() >= {"length": 8.5, "lengths": [2.0, 15.0], "success": 0.75}.items()
+    assert told.to_json()["successes"] == [0.5, 1.0]
+    untold = dataclasses.replace(told, successes=np.full((2, 2), np.nan)).to_json()
+    assert "success" not in untold and untold["length"] == 8.5
+
+
 def test_an_unusable_task_leaves_nothing_behind(config, tmp_path):
     with pytest.raises(UsageError, match="did you mean"):
         train(dataclasses.replace(config, task="acrobat-swingup"), tmp_path / "run", quiet=True)

@@ -86,7 +86,7 @@ def test_bookkeeping_equals_single_environments(task, repeat):
             assert transition.discount[i, j] == step.discount
             total[i, j], length[i, j], fresh[i, j] = total[i, j] + step.reward, length[i, j] + 1, step.last
             if step.last:
-                expected.append((i, j, total[i, j], length[i, j]))
+                expected.append((i, j, total[i, j], length[i, j], None))
                 total[i, j], length[i, j] = 0, 0
             obs[i, j] = singles[i][j].reset() if step.last else step.obs
         assert episodes == expected
@@ -104,8 +104,8 @@ def test_last_observation_is_the_true_one_and_episodes_may_differ_in_length():
         transition, episodes = vector.step(np.zeros((1, 2, 1)))
         seen.append((transition.next_obs[0].tolist(), vector.obs[0].tolist(), vector.fresh[0].tolist(), episodes))
     assert seen[0] == ([[0, 1], [0, 1]], [[0, 1], [0, 1]], [False, False], [])
-    assert seen[1] == ([[0, 2], [0, 2]], [[1, 0], [0, 2]], [True, False], [(0, 0, 3.0, 2)])
-    assert seen[2] == ([[1, 1], [0, 3]], [[1, 1], [1, 0]], [False, True], [(0, 1, 6.0, 3)])
+    assert seen[1] == ([[0, 2], [0, 2]], [[1, 0], [0, 2]], [True, False], [(0, 0, 3.0, 2, None)])
+    assert seen[2] == ([[1, 1], [0, 3]], [[1, 1], [1, 0]], [False, True], [(0, 1, 6.0, 3, None)])
 
 
 @pytest.mark.parametrize("task", ["probe-both", "probe-delay"])

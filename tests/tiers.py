@@ -132,6 +132,8 @@ MARKED = {
         "test_trackers.py::test_the_real_tensorboard_reads_what_is_written",
         "test_trackers.py::test_the_real_tracker_takes_these_calls",
         "test_trackers.py::test_the_real_trackio_takes_these_calls",
+        "test_success.py::test_from_training_to_the_picture",
+        "test_success.py::test_without_it_the_picture_says_why",
         "test_task_arguments.py::test_a_run_keeps_them_for_every_command",
         "test_task_arguments.py::test_worker_processes_build_the_same",
         "test_to_onnx.py::test_a_difference_is_noticed",

@@ -11,7 +11,16 @@ from fcritic.disk import destination
 from fcritic.errors import UsageError
 
 What = Literal[
-    "returns", "diversity", "disagreement", "coverage", "saturation", "knowledge", "trust", "first-reward"
+    "returns",
+    "success",
+    "length",
+    "diversity",
+    "disagreement",
+    "coverage",
+    "saturation",
+    "knowledge",
+    "trust",
+    "first-reward",
 ]
 
 
@@ -22,9 +31,10 @@ class PlotOptions:
     directories: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR [DIR ...]")]]
     """Directories of runs."""
     what: What = "returns"
-    """The returns; how far actors differ; how far critics disagree; how many states were seen; how well critics
-    rank past actors (with `train --knowledge`); coverage and Delta (with `train --trust.measure`); when the first
-    reward was."""
+    """The returns; how many episodes of the evaluations succeed, and how long they are; how far actors differ; how
+    far critics disagree; how many states were seen; how often actions are at their bounds; how well critics rank
+    past actors (with `train --knowledge`); coverage and Delta (with `train --trust.measure`); when the first reward
+    was."""
     out: str | None = None
     """Picture to write, .png, .svg or .pdf; without it curve.png (or WHAT.png) in the first directory."""
     json: bool = False

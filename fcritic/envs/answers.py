@@ -1,6 +1,7 @@
 """Checks of what environments answer. A wrong type must not become a number by some conversion."""
 
 from collections.abc import Iterable
+import math
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,20 @@ def write_step(board: Board, row: int, answer: Step) -> bool:
     board.discount[row] = discount
     last = board.last[row] = last if type(last) is bool else truth("last", last)
     return last
+
+
+def success_in(info: Any) -> float:
+    """What Gymnasium's infos of the last step say of an episode, 1 or 0; NaN where they say nothing usable.
+
+    There is no rule for it but a custom: `is_success`, and `success` in older environments.
+    """
+    for name in ("is_success", "success"):
+        value = info.get(name) if isinstance(info, dict) else None
+        if isinstance(value, bool | int | float | np.generic | np.ndarray) and np.ndim(value) == 0:
+            found = float(value) if np.asarray(value).dtype.kind in "fiub" else math.nan
+            if 0.0 <= found <= 1.0:
+                return found
+    return math.nan
 
 
 def sound(board: Board) -> bool:

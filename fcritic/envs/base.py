@@ -4,6 +4,7 @@ import abc
 from collections.abc import Callable
 import dataclasses
 import functools
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,6 +80,8 @@ class AbstractEnv(abc.ABC):
 
     spec: EnvSpec
     name: str = ""  # of the task, for messages
+    success: float = math.nan
+    """Whether the episode that has just ended succeeded, 1 or 0, where the task tells it."""
 
     @functools.cached_property
     def units(self) -> Units:

@@ -33,6 +33,7 @@ class Board:
     """The latest answers of a group, and the actions they answer. Rows of troubled environments mean nothing.
 
     ``first_obs`` is valid where an episode has just begun: after `reset`, and after a step with ``last``.
+    ``success`` is valid after a step with ``last``, and NaN where the task does not tell it.
     """
 
     reward: np.ndarray
@@ -41,6 +42,7 @@ class Board:
     first_obs: np.ndarray
     actions: np.ndarray
     last: np.ndarray
+    success: np.ndarray
 
     def __init__(self, count: int, spec: EnvSpec, buffer: memoryview | None = None):
         buffer = memoryview(bytearray(self.size(count, spec))) if buffer is None else buffer
@@ -71,6 +73,7 @@ def _layout(count: int, spec: EnvSpec) -> list[tuple[str, type, tuple[int, ...]]
         ("next_obs", np.float32, (count, spec.obs_dim)),
         ("first_obs", np.float32, (count, spec.obs_dim)),
         ("actions", np.float32, (count, spec.act_dim)),
+        ("success", np.float32, (count,)),
         ("last", np.bool_, (count,)),
     ]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcritic.code import Code, code_in_module, import_module, require_name
-from fcritic.envs.answers import WrongAnswer, number, numbers, parts, truth
+from fcritic.envs.answers import WrongAnswer, number, numbers, parts, success_in, truth
 from fcritic.envs.base import AbstractEnv, ActionRange, EnvState, Step, Units
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
@@ -324,12 +324,14 @@ class GymEnv(AbstractEnv):
         for _ in range(self._action_repeat):
             if self._keeper is not None:
                 self._keeper.before_step()
-            observation, reward, terminated, truncated, _ = parts("step", self._env.step(scaled), ANSWER)
+            observation, reward, terminated, truncated, info = parts("step", self._env.step(scaled), ANSWER)
             total += number("reward", reward)
             terminated = truth("terminated", terminated)
             last = truth("truncated", truncated) or terminated
             if last:
                 break
+        if last:
+            self.success = success_in(info)
         return Step(self._spaces.flatten(observation), total, 0.0 if terminated else 1.0, last)
 
     def state(self) -> EnvState | None:

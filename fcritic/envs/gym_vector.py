@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcritic.envs.answers import WrongAnswer, numbers, parts
+from fcritic.envs.answers import WrongAnswer, numbers, parts, success_in
 from fcritic.envs.base import EnvState
 from fcritic.envs.group import AbstractGroup, Board, Trouble
 from fcritic.envs.gym import Spaces
@@ -68,6 +68,9 @@ class GymVectorGroup(AbstractGroup):
     def _observe_step(self, observations: Any, infos: dict) -> list[Trouble]:
         """Sorts last observations from first ones."""
         ended = np.flatnonzero(self.board.last).tolist()
+        told = infos.get("final_info", infos) if self._same_step else infos
+        for row in ended:
+            self.board.success[row] = success_in(_info(told, row))
         if not self._same_step:
             troubles = self._write(self.board.next_obs, "step", observations, range(len(self.names)))
             return troubles + (self.reset(ended) if ended else [])
@@ -169,6 +172,15 @@ def _row(observations: Any, row: int) -> Any:
     if isinstance(observations, tuple):
         return tuple(_row(part, row) for part in observations)
     return observations[row]
+
+
+def _info(infos: Any, row: int) -> dict[str, Any]:
+    """One sub-environment's part of batched infos, in which ``_name`` is the mask of ``name``."""
+    if not isinstance(infos, Mapping):
+        return {}
+    names = [name for name in ("is_success", "success") if np.ndim(infos.get(name)) == 1]
+    told = lambda name: np.ndim(infos.get(f"_{name}")) != 1 or infos[f"_{name}"][row]
+    return {name: infos[name][row] for name in names if told(name)}
 
 
 def _flags(field: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -115,6 +115,7 @@ class LocalGroup(AbstractGroup):
     def _step(self, row: int, action: np.ndarray) -> None:
         self._phase = "step"
         if write_step(self.board, row, self._envs[row].step(action)):
+            self.board.success[row] = self._envs[row].success
             self._watch.begin(row)
             self._reset(row)
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+import math
 from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -199,6 +200,8 @@ class Episode(NamedTuple):
     env_index: int
     total_reward: float
     length_in_steps: int
+    success: float | None
+    """Whether it succeeded, 1 or 0; None where the task does not tell it."""
 
 
 class VectorEnv:
@@ -281,7 +284,12 @@ class VectorEnv:
         if not finished and not cut:
             return []
         places = [self._keeper.place(row) for row in finished]
-        episodes = [Episode(*at, float(self._total_reward[at]), int(self._keeper.length[at])) for at in places]
+        told = self._group.board.success[finished].tolist()
+        successes = [None if math.isnan(success) else success for success in told]
+        episodes = [
+            Episode(*at, float(self._total_reward[at]), int(self._keeper.length[at]), success)
+            for at, success in zip(places, successes, strict=True)
+        ]
         self._show_first({*finished, *cut})
         return episodes
 

@@ -39,6 +39,8 @@ LABELS = {
     "saturation": "share of actions at their bounds",
     "knowledge": "rank correlation of critics' values and returns, past actors",
     "trust": "coverage C over its least (full), Delta (dashed)",
+    "success": "share of successful episodes",
+    "length": "actions in an episode",
     "first-reward": "share of seeds that have seen a reward",
 }
 """What the vertical axis of each picture of behaviour shows."""
@@ -156,6 +158,7 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
             "diversity": "one actor alone has no diversity",
             "knowledge": "train with --knowledge 16",
             "trust": "train with --trust.measure",
+            "success": "its task does not tell it (is_success in the info of Gymnasium)",
         }
         reason = reasons.get(what, "train it further")
         raise UsageError(f"{run.name} has no row with {what}; {reason}")

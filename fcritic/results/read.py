@@ -54,6 +54,9 @@ class Behaviour:
 MOST_SEEDS = 10_000
 """Seeds of a run; more cannot be trained in one."""
 
+EPISODES = ("success", "length")
+"""What rows of evaluations hold of the episodes beside their returns."""
+
 MEASURES = ("diversity", "disagreement", "coverage", "saturation", "knowledge", "trust", "drift")
 """What rows of behaviour hold of each seed, and the critics' rank correlation on past actors."""
 
@@ -75,7 +78,7 @@ def curves(run: RunDirectory) -> Curves:
 
 def behaviour(run: RunDirectory) -> Behaviour:
     """What the agents of a run did, from its metrics."""
-    measures: dict[str, dict] = {name: {} for name in MEASURES}
+    measures: dict[str, dict] = {name: {} for name in (*MEASURES, *EPISODES)}
     rewarded: dict[int, int | None] = {}
     frames = [0]
 
@@ -88,7 +91,10 @@ def behaviour(run: RunDirectory) -> Behaviour:
         elif row["kind"] == "knowledge":
             _append(measures["knowledge"], {"knowledge": row["rank_past"]} | row, "knowledge")
         elif row["kind"] == "behaviour":
-            for name in row.keys() & measures.keys():
+            for name in row.keys() & {*MEASURES}:
+                _append(measures[name], row, name)
+        elif row["kind"] == "evaluation":
+            for name in row.keys() & {*EPISODES}:
                 _append(measures[name], row, name)
 
     _for_each_row(run, take)
@@ -178,6 +184,9 @@ def _over(seeds: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("mean_actor", "best_actor", "rollout"):
         values = [seed[name] for seed in seeds if seed[name] is not None]
         means[name] = float(np.mean(values)) if values else None
+    for name in EPISODES:
+        values = [seed[name] for seed in seeds if name in seed]
+        means |= {name: float(np.mean(values))} if values else {}
     return means | {"seeds": seeds}
 
 
@@ -190,6 +199,8 @@ def summary_text(outcome: dict[str, Any]) -> str:
             f"mean actor {number(outcome['mean_actor'])}",
             f"best actor {number(outcome['best_actor'])}",
             f"rollout {number(outcome['rollout'])}",
+            *([f"success {outcome['success']:.0%}"] if "success" in outcome else []),
+            *([f"length {number(outcome['length'])}"] if "length" in outcome else []),
         ]
     )
     seeds = [
@@ -209,7 +220,7 @@ def evaluation_text(outcome: dict[str, Any]) -> str:
     notes = [
         f"at frame {outcome['env_steps']:,}, {outcome['episodes_per_actor']} episodes per actor",
         f"mean actor: over all actors; best actor: the highest of them, picked on these same episodes; "
-        f"rollout: the last {ROLLOUT_EPISODES} training episodes",
+        f"rollout: the last {ROLLOUT_EPISODES} training episodes; length: actions in an episode",
     ]
     return "\n".join([summary_text(outcome), *actors, *notes])
 

@@ -21,9 +21,13 @@ from fcritic.training.replay import Normalizer
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Undiscounted returns of one seed's actors."""
+    """Undiscounted returns of one seed's actors, and how long and how successful their episodes were."""
 
     returns: Float[np.ndarray, "actors episodes"]
+    lengths: Float[np.ndarray, "actors episodes"] | None = None
+    """In actions."""
+    successes: Float[np.ndarray, "actors episodes"] | None = None
+    """NaN where the task does not tell it."""
 
     @property
     def actors(self) -> Float[np.ndarray, " actors"]:
@@ -54,7 +58,16 @@ class Evaluation:
             "actor_spread": self.spread,
             "actors": self.actors.tolist(),
             "episodes_per_actor": self.returns.shape[1],
-        }
+        } | self._episodes()
+
+    def _episodes(self) -> dict[str, Any]:
+        """The mean length of an episode, and the share of successful ones: over all actors, and by actor."""
+        told = {}
+        if self.lengths is not None:
+            told |= {"length": float(self.lengths.mean()), "lengths": self.lengths.mean(axis=1).tolist()}
+        if self.successes is not None and not np.isnan(self.successes).any():
+            told |= {"success": float(self.successes.mean()), "successes": self.successes.mean(axis=1).tolist()}
+        return told
 
 
 class Played(NamedTuple):
@@ -66,6 +79,10 @@ class Played(NamedTuple):
     """The sums of gamma^t r_t, which is what a critic values."""
     first: Float[np.ndarray, "seeds actors obs"]
     """The first observations."""
+    lengths: Float[np.ndarray, "seeds actors"]
+    """In actions."""
+    successes: Float[np.ndarray, "seeds actors"]
+    """NaN where the task does not tell it."""
 
 
 class Evaluator:
@@ -81,17 +98,16 @@ class Evaluator:
         `policies` have leading axes (seeds, actors). Another `salt` means other start states; the same salt
         gives the same numbers again, whatever was evaluated before.
         """
-        returns = [self._episode(policies, normalizer, f"evaluation {salt} {i}") for i in range(self._episodes)]
-        return [Evaluation(np.stack(seed_returns, axis=1)) for seed_returns in zip(*returns, strict=True)]
-
-    def _episode(self, policies: Any, normalizer: Normalizer, salt: str) -> Float[np.ndarray, "seeds actors"]:
-        return self.play(policies, normalizer, salt).returns
+        played = [self.play(policies, normalizer, f"evaluation {salt} {i}") for i in range(self._episodes)]
+        parts = ([getattr(each, name) for each in played] for name in ("returns", "lengths", "successes"))
+        return [Evaluation(*seed) for seed in zip(*(np.stack(part, axis=-1) for part in parts), strict=True)]
 
     def play(self, policies: Any, normalizer: Normalizer, salt: str) -> "Played":
         """One episode of every actor."""
         vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt)
         first, discount = np.array(vector.obs), self._config.agent.discount
         returns, discounted, weight = np.full(vector.shape, np.nan), np.zeros(vector.shape), np.ones(vector.shape)
+        lengths, successes = np.full(vector.shape, np.nan), np.full(vector.shape, np.nan)
         while np.isnan(returns).any():
             if vector.steps == EPISODE_LIMIT:
                 raise UsageError(
@@ -106,8 +122,9 @@ class Evaluator:
             for episode in episodes:
                 place = (episode.seed_index, episode.env_index)
                 if np.isnan(returns[place]):  # later episodes of the short-lived do not count
-                    returns[place] = episode.total_reward
-        return Played(returns, discounted, first)
+                    returns[place], lengths[place] = episode.total_reward, episode.length_in_steps
+                    successes[place] = np.nan if episode.success is None else episode.success
+        return Played(returns, discounted, first, lengths, successes)
 
     def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
         config = self._config

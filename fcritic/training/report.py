@@ -119,7 +119,8 @@ class Report:
         if not episodes:
             return
         told = lambda e: {"env": e.env_index, "return": e.total_reward, "length": e.length_in_steps}
-        self.write(frame, "episode", [(e.seed_index, told(e)) for e in episodes])
+        success = lambda e: {} if e.success is None else {"success": e.success}
+        self.write(frame, "episode", [(e.seed_index, told(e) | success(e)) for e in episodes])
         self._console.update(frame, rollout=float(np.mean([e.total_reward for e in episodes])))
 
     def rewards(self, frame: int, rewards: np.ndarray) -> None:
