@@ -15,6 +15,8 @@ A table stands between two marks, which are comments in Markdown. The first says
 `<!-- results: verdicts -->` has every claim of the paper that the recorded results have judged, `<!-- results:
 verdicts theorem-1 -->` all claims of a study, `<!-- results: counts theory -->` their number by outcome,
 and `<!-- results: counts -->` that of the paper's claims by group.
+`<!-- results: ranking tasks unseen -->` has rank correlation, regret of the best and error of all methods on unseen
+policies (or known, foreign), `alike` instead of `tasks` those on the policies that FQE was fitted to.
 `<!-- results: speed -->`, `peers` and `reliability` show what `benchmarks/results` has recorded.
 """
 
@@ -58,6 +60,8 @@ def table(order: str) -> str:
         return _verdicts(names[0]) if names else _paper_verdicts()
     if kind == "counts":
         return _counts(names[0]) if names else _paper_counts()
+    if kind == "ranking":
+        return _ranking(*names)
     if kind == "speed":
         return _speed()
     if kind == "peers":
@@ -163,6 +167,25 @@ def _paper_counts() -> str:
 def _count(claims: list[dict], kind: str) -> str:
     outcomes = [claim["verdict"] for claim in claims if claim["kind"] == kind]
     return f"{outcomes.count('holds')} of {len(outcomes)} hold" if outcomes else ""
+
+
+def _ranking(kind: str, group: str) -> str:
+    """Quality of rankings from logged data, by task and method, and the means over tasks."""
+    report = json.loads((HERE / "evaluation" / "results" / "summary.json").read_text(encoding="utf-8"))[kind]
+    found = {task: groups[group] for task, groups in report.items() if group in groups}
+    methods = list(dict.fromkeys(method for each in found.values() for method in each))
+    measures = ("rank", "regret1", "error")
+    cells = {
+        task: {method: [told[name] for name in measures] for method, told in each.items()}
+        for task, each in found.items()
+    }
+    cells["mean"] = {
+        method: np.mean([each[method] for each in cells.values() if method in each], axis=0).tolist()
+        for method in methods
+    }
+    text = lambda values: ", ".join(f"{value:.2f}" for value in values)
+    lines = [[task, *(text(each.get(method, [])) for method in methods)] for task, each in cells.items()]
+    return markdown([["rank, regret, error", *(f"`{method}`" for method in methods)], *lines])
 
 
 def _speed() -> str:
