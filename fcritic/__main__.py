@@ -21,6 +21,8 @@ def main() -> None:
     # A start makes hundreds of thousands of objects and hardly any garbage; searches took a sixth of its CPU time.
     gc.set_threshold(200_000, 10, 10)
     os.environ.setdefault("FCRITIC_KEEP_PROGRAMS", "yes")  # see `fcritic.startup.programs`
+    # Matrices here are small: a second thread gains nothing, and costs a factor of twenty beside other processes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # without lines of code
     sys.exit(run(sys.argv[1:]))
 

@@ -4,6 +4,7 @@ from importlib.metadata import version
 import os
 import sys
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command `fcritic` has it
 os.environ["FCRITIC_KEEP_PROGRAMS"] = "no"  # tests change what functions do, which must not outlive them
 if not any("test_gpu" in argument for argument in sys.argv):  # alone it may use what there is
     os.environ.setdefault("JAX_PLATFORMS", "cpu")

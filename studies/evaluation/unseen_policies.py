@@ -96,7 +96,10 @@ class Evidence:
             said.note(number, row)
         self.span = float(np.ptp(self.truth))
         self.splits = sorted(split for method, split in self._said if method == "functional")
-        self.rivals = [split for split in self.splits if all((name, split) in self._said for name in FQE)]
+        self.fqe = [name for name in FQE if any((name, split) in self._said for split in self.splits)]
+        self.rivals = [
+            split for split in self.splits if self.fqe and all((name, split) in self._said for name in self.fqe)
+        ]
 
     def said(self, method: str, split: int) -> "Said | None":
         """Returns what a method says, None where it was not fitted."""
@@ -109,7 +112,7 @@ class Evidence:
     def best(self) -> str:
         """The FQE with the highest mean rank correlation over groups and splits."""
         found = lambda method: [row["rank"] for group in GROUPS for row in self.judge(method, group, True)]
-        return max(FQE, key=lambda method: np.mean(found(method)))
+        return max(self.fqe, key=lambda method: np.mean(found(method)))
 
     def judge(self, method: str, group: str, alike: bool) -> list[dict[str, float]]:
         """Returns the measures of a method on a group, by split; `alike`: only on policies and splits of FQE."""
@@ -236,7 +239,7 @@ def evidence(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Evidence]:
 def summary(found: dict[tuple[str, str], Evidence], logs: str = "replay") -> dict[str, Any]:
     """Returns the measures by task, group and method, means over splits, from one kind of logs.
 
-    FQE is fitted to every fourth policy. `alike` has all methods on these policies and splits alone.
+    FQE is fitted to every eighth policy. `alike` has all methods on these policies and splits alone.
     """
     tasks = {task: each for (task, kind), each in found.items() if kind == logs}
     return {
