@@ -525,6 +525,7 @@ def produce(part: str, only: str | None) -> dict[str, Any]:
         "COLUMNS": "100",
         "TERM": "dumb",
         "NO_COLOR": "1",
+        "OPENBLAS_NUM_THREADS": "1",
     }
     with tempfile.TemporaryDirectory() as folder:
         environment = kept | fixed | {"PYTHONPATH": str(root()), "PYTHONHASHSEED": "0"}
