@@ -156,3 +156,11 @@ def test_an_earlier_checkpoint_takes_the_place_of_one_with_nan(run):
     change(run, "agent", "normalizer/mean", NAN)
     found, faults = Checkpoints(run, CONFIG, learning_of(CONFIG, SPEC)).load()
     assert found.snapshot.progress.iteration == ITERATIONS and len(faults) == 1
+
+
+@pytest.mark.parametrize("words", [("evaluate", "--episodes", "1"), ("inspect", "--quick"), ("replay",)])
+def test_actors_of_which_only_nan_can_come_are_not_run(run, capsys, words):
+    """Finite weights, each of which is sound; but their products and sums are infinite."""
+    change(run, "agent", "agent/actors/params*weight", 3e38)
+    assert command([words[0], str(run.path), *words[1:]]) == 2
+    assert "an actor has a weight of 3e+38" in capsys.readouterr().err

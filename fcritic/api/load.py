@@ -21,6 +21,7 @@ from fcritic.errors import UsageError
 from fcritic.networks.policies import FunctionPolicy, Policy
 from fcritic.runs.directory import RunDirectory
 from fcritic.startup.backend import prepare
+from fcritic.training.health import require_acting
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import load_policies, load_state
 from fcritic.types import EnvSpec
@@ -230,6 +231,7 @@ def load(
     policies, normalizer = config.agent.evaluation_policies(learned), seen
     if best:
         policies, normalizer = map(of_seed, load_policies(config, newest, best=True, spec=spec)[:2])
+    require_acting(policies)
     frame = int(newest.name.removeprefix("step-"))
     networks = (policies, critics_of(learned), normalizer, seen)
     agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path)

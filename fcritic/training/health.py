@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import jax
 from jax import vmap
@@ -18,6 +19,9 @@ from fcritic.types import EnvSpec, Metrics
 
 BOUND = 1 + 1e-6
 """The largest action, with room for the rounding of a tanh."""
+
+MOST_WEIGHT = 1e6
+"""Of an actor: four layers of such weights still stay below the largest single-precision number."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -156,6 +160,13 @@ def require_finite(arrays: Arrays) -> None:
     """Raises `CheckpointError` if an array holds NaN or infinities."""
     for name, array in arrays.items():
         _require(name, array)
+
+
+def require_acting(policies: Any) -> None:
+    """Refuses policies with weights that no learning reaches: through a few layers their actions are NaN."""
+    for leaf in jax.tree.leaves(policies):
+        if leaf.size and (most := float(np.abs(np.asarray(leaf, np.float32)).max())) > MOST_WEIGHT:
+            raise _unsound(f"an actor has a weight of {most:g}")
 
 
 def _require(name: str, array: np.ndarray, low: float | None = None, high: float | None = None) -> None:

@@ -25,7 +25,7 @@ from fcritic.runs.replay_log import ReplayLog
 from fcritic.runs.snapshot import Found, Saved, Snapshots
 from fcritic.training.device import Learning, TrainState
 from fcritic.training.evaluate import Best
-from fcritic.training.health import require_finite, require_sound
+from fcritic.training.health import require_acting, require_finite, require_sound
 from fcritic.training.replay import Normalizer, width_of
 from fcritic.training.replay import unpack as unpack_rows
 from fcritic.types import EnvSpec, Transition
@@ -213,9 +213,12 @@ def load_policies(
         groups, facts = checkpoint.load(directory, ["best"], {"best": like})
         require_finite({name: array for name, array in groups["best"].items() if name != "score"})
         found = unflatten(like, groups["best"])
+        require_acting(found.policies)
         return found.policies, found.normalizer, _dated(config, facts) | {"best": found.to_json()}
     state, facts = load_state(config, directory, spec)
-    return jax.vmap(config.agent.evaluation_policies)(state.agent), state.normalizer, facts
+    policies = jax.vmap(config.agent.evaluation_policies)(state.agent)
+    require_acting(policies)
+    return policies, state.normalizer, facts
 
 
 def load_state(

@@ -14,6 +14,7 @@ from fcritic.disk import Place
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.networks.critics import BlindEncoder, StateActionCritic
+from fcritic.training.health import require_acting
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import Progress, load_policies, load_state
 
@@ -97,6 +98,7 @@ class Cast:
             normalizers, self._agent = state.normalizer, ensembles.member(state.agent, index)
             self._policies = config.agent.evaluation_policies(self._agent)
             self.frame = Progress.of(facts).iteration * config.frames_per_iteration
+        require_acting(self._policies)
         self._normalizer = ensembles.member(normalizers, index)
 
     @property
