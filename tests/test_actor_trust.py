@@ -9,13 +9,16 @@ from jax.flatten_util import ravel_pytree
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_train import stop_after
 
 from fcritic import ensembles
-from fcritic.agents.actor_trust import Trust, features, trust_of_actors
+from fcritic.agents.actor_trust import Trust, features, measure, trust_of_actors
 from fcritic.agents.recipes import find_recipe
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
 from fcritic.logs.metrics import read_rows
+from fcritic.runs.fingerprint import fingerprint
 from fcritic.training import replay
 from fcritic.training.loop import train
 from fcritic.types import EnvSpec, Transition
@@ -127,3 +130,76 @@ def test_a_training_tells_and_draws_them_and_learns_the_same(tmp_path, capsys):
     assert (tmp_path / "on" / "trust.png").stat().st_size > 1000
     assert command(["plot", str(tmp_path / "off"), "--what", "trust"]) == 2
     assert "--trust.measure" in capsys.readouterr().err
+
+
+def steered(**bounds):
+    """An actor update from the same state with and without bounds, and the state before."""
+    plain = agent_of()
+    bound = dataclasses.replace(plain, trust=dataclasses.replace(TRUST, **bounds))
+    before = bound.init(SPEC, jax.random.key(0))
+    batch = rows(0)
+    if "rest_above" in bounds:
+        batch = batch._replace(next_obs=batch.obs)
+    ends = [
+        jax.jit(agent.actor_step)(state, batch, jax.random.key(1))[0]
+        for agent, state in ((plain, plain.init(SPEC, jax.random.key(0))), (bound, before))
+    ]
+    return before, *ends
+
+
+def moves(before, after):
+    """The length of each actor's step."""
+    each = jax.tree.map(
+        lambda old, new: ((new - old) ** 2).reshape(2, -1).sum(axis=1), before.actors.net, after.actors.net
+    )
+    return np.sqrt(sum(np.asarray(leaf) for leaf in jax.tree.leaves(each)))
+
+
+def test_actors_rest_above_a_bound_of_coverage_and_are_free_below():
+    before, plain, resting = steered(rest_above=1e-3)
+    assert (moves(before, plain) > 1e-3).all()
+    assert (moves(before, resting) == 0).all()
+    assert int(resting.steering.updates) == 1
+    before, plain, free = steered(rest_above=1e6)
+    np.testing.assert_allclose(moves(before, free), moves(before, plain), rtol=1e-3)
+
+
+def test_a_step_shrinks_with_the_growth_of_delta():
+    before, plain, half = steered(region=0.5)  # the reference is the actor itself: growth 1
+    np.testing.assert_allclose(half.steering.steps, 0.5, rtol=1e-3)
+    np.testing.assert_allclose(moves(before, half), 0.5 * moves(before, plain), rtol=1e-2)
+
+
+def test_growth_is_delta_over_that_of_the_reference():
+    agent = agent_of()
+    state = agent.init(SPEC, jax.random.key(0))
+    policies, critics, logged = state.actors.net, state.critics.net, rows(0)
+    moved = jax.tree.map(lambda leaf: leaf + 0.5 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), policies)
+    found = jax.jit(measure, static_argnums=0)(TRUST, moved, critics, logged, logged.obs, policies)
+    same = jax.jit(measure, static_argnums=0)(TRUST, policies, critics, logged, logged.obs, policies)
+    np.testing.assert_allclose(same["growth"], 1.0, rtol=1e-4)
+    np.testing.assert_allclose(found["growth"], found["drift"] / same["drift"], rtol=1e-3)
+
+
+def test_bounds_that_are_none_are_refused():
+    with pytest.raises(UsageError, match=r"--trust.rest-above must be above 0, not -1"):
+        Trust(rest_above=-1.0)
+    with pytest.raises(UsageError, match=r"--trust.every must be at least 1"):
+        Trust(every=0)
+
+
+def test_a_steered_training_continues_exactly(tmp_path):
+    config = TrainConfig(
+        dataclasses.replace(agent_of(), trust=dataclasses.replace(TRUST, rest_above=1.5, region=1.0, every=7)),
+        recipe="fac-small",
+        task="riverswim-3",
+        steps=100,
+        warmup=40,
+        eval_every=50,
+        log_every=50,
+    )
+    whole = train(config, tmp_path / "whole", quiet=True)
+    stop_after(70, config, tmp_path / "parts")
+    parts = train(config, tmp_path / "parts", quiet=True)
+    assert fingerprint(whole.path) == fingerprint(parts.path)
+    assert whole.metrics.path.read_bytes() == parts.metrics.path.read_bytes()

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 import optax
 
 from fcritic import ensembles, kernels
-from fcritic.agents.actor_trust import Trust
+from fcritic.agents.actor_trust import Steering, Trust, shortened
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
 from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
 from fcritic.agents.losses import (
@@ -79,6 +79,8 @@ class FACState(eqx.Module):
     """A fixed function for each critic, added to it and to its target."""
     bank: Bank | None = None
     """Past actors, where some are kept."""
+    steering: Steering | None = None
+    """What trust allows the actors, where their steps depend on it."""
 
     def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
         """Returns these heads, each with its prior where there are priors."""
@@ -180,7 +182,8 @@ class FAC(AbstractAgent[FACState]):
             prior_key = jax.random.fold_in(key, _PRIOR_STREAM)
             priors = ensembles.stack(partial(self._prior, spec), self.critic_count, prior_key)
         learner = partial(Learner.start, optimiser=self.optimiser())
-        return FACState(learner(policies), learner(critics), critics.head, priors, self.cloud.begin(policies))
+        held = (priors, self.cloud.begin(policies), self.trust.begin(policies))
+        return FACState(learner(policies), learner(critics), critics.head, *held)
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
         """Returns the rollout actor of the episode (line 7); no noise yet."""
@@ -272,9 +275,13 @@ class FAC(AbstractAgent[FACState]):
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
         critics = lower(state.valued_by, self.compute_dtype)
         losses, grads = actor_gradients(state.actors.net, critics, batch.obs, self.second_term, self.pairing)
-        actors = state.actors.apply(grads, self.optimiser())
+        actors, steering = state.actors.apply(grads, self.optimiser()), state.steering
+        if steering is not None:
+            steering = self.trust.steer(steering, state.actors.net, state.critics.net, batch)
+            actors = shortened(state.actors, actors, steering.steps)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
-        return dataclasses.replace(state, actors=actors, bank=self.cloud.keep(state.bank, actors.net)), metrics
+        bank = self.cloud.keep(state.bank, actors.net)
+        return dataclasses.replace(state, actors=actors, bank=bank, steering=steering), metrics
 
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
         """Returns the critics' standard deviation about each actor, at its own actions."""

@@ -59,6 +59,8 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
         found["saturation"] = saturation(actions)
         if each.shape[0] > 1:
             found["diversity"] = diversity(actions)
+        if isinstance(agent, FAC) and state.agent.steering is not None:
+            found["step_by_actor"] = state.agent.steering.steps
         if isinstance(agent, FAC) and agent.trust.measure:
             keys = jax.random.split(key)
             logged = replay.sample(state.replay, learning.spec, (agent.trust.rows,), keys[0])
