@@ -56,11 +56,49 @@ def one_line(text: str, most: int = 1000) -> str:
     return plain if len(plain) <= most and len(text) <= 4 * most else f"{plain[:most]} ..."
 
 
-def did_you_mean(name: str, options: Iterable[str], count: int = 1) -> str:
+OTHER_WORDS = {
+    **dict.fromkeys(("env", "env_id", "env_name", "environment", "gym_id"), "task"),
+    **dict.fromkeys(("total_timesteps", "timesteps", "total_steps", "max_steps", "frames", "num_steps"), "steps"),
+    **dict.fromkeys(("n_envs", "num_envs", "nenvs"), "envs"),
+    **dict.fromkeys(("n_seeds", "num_seeds"), "seeds"),
+    **dict.fromkeys(("algo", "algorithm", "agent", "model"), "recipe"),
+    **dict.fromkeys(("lr", "learningrate"), "learning_rate"),
+    **dict.fromkeys(("buffer_size", "replay_size", "memory"), "replay"),
+    **dict.fromkeys(("learning_starts", "start_steps", "exploration_steps"), "warmup"),
+    **dict.fromkeys(("logdir", "log_dir", "output", "save_dir", "dir", "output_dir"), "out"),
+    **dict.fromkeys(("eval_freq", "eval_interval"), "eval_every"),
+    **dict.fromkeys(("n_eval_episodes", "num_eval_episodes"), "eval_episodes"),
+    **dict.fromkeys(("frame_skip", "frameskip"), "action_repeat"),
+    **dict.fromkeys(("gamma", "discount_factor"), "discount"),
+    **dict.fromkeys(("utd", "gradient_steps"), "critic_steps"),
+    **dict.fromkeys(("logger", "tracker", "track"), "log"),
+    **dict.fromkeys(("polyak", "rho"), "tau"),
+    **dict.fromkeys(("wandb", "trackio"), "log"),
+    **dict.fromkeys(("n_workers", "num_workers", "workers"), "env_processes"),
+}
+"""What other libraries call our options."""
+
+DEVICE = "; JAX chooses the device: set JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda before the command"
+
+
+def option_hint(name: str, options: Iterable[str]) -> str:
+    """The part of a message about an unknown option: ours for the word of another library, or the closest.
+
+    The names have underscores. Only what is close is named: a wrong hint is worse than none.
+    """
+    options = list(options)
+    if name in ("device", "gpu", "cuda", "cpu", "no_cuda", "platform"):
+        return DEVICE
+    if (ours := OTHER_WORDS.get(name)) in options:
+        return f"; did you mean {ours}?"
+    return did_you_mean(name, options, cutoff=0.66)
+
+
+def did_you_mean(name: str, options: Iterable[str], count: int = 1, cutoff: float = 0.5) -> str:
     """The part of a message that names the closest known option, or nothing where none is close."""
     options = list(options)
     folded = {option.casefold(): option for option in options}
-    close = difflib.get_close_matches(name.casefold(), folded, n=count, cutoff=0.5)
+    close = difflib.get_close_matches(name.casefold(), folded, n=count, cutoff=cutoff)
     return f"; did you mean {' or '.join(folded[match] for match in close)}?" if close else ""
 
 

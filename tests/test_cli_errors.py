@@ -70,7 +70,7 @@ def complaint(capsys, args):
         ("evaluate begun file", "unexpected argument file; see fcritic evaluate --help"),
         ("train --normalize false", "unexpected argument false; see fcritic train --help"),
         ("train --steps ten", "--steps must be a whole number, not 'ten'; see fcritic train --help"),
-        ("train --steps 1e6", "--steps must be a whole number, not '1e6'; see fcritic train --help"),
+        ("train --steps 1.5", "--steps must be a whole number, not '1.5'; see fcritic train --help"),
         ("resume begun --steps ten", "--steps must be a whole number, not 'ten'; see fcritic resume --help"),
         ("train --tau much", "--tau must be a number, not 'much'; see fcritic train --help"),
         ("train --explore.noise x", "--explore.noise must be a number, not 'x'; see fcritic train"),

@@ -41,6 +41,7 @@ MARKED = {
         "test_cloud.py::test_the_loss_of_the_cloud_is_the_loop_over_critics_policies_and_rows",
         "test_config.py::test_sizes_are_refused_before_memory_is_asked_for",
         "test_console.py",
+        "test_confusions.py",
         "test_cost.py",
         "test_device.py::test_a_seed_is_the_same_whoever_runs_beside_it",
         "test_device.py::test_acting_uses_normalised_observations",

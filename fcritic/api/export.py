@@ -33,7 +33,7 @@ def export(run: RunDirectory, out: str | Path, outcome: dict[str, Any]) -> Path:
         VERSIONS: json.dumps(run.versions(), indent=2) + "\n",
         CONFIG: json.dumps(run.config, indent=2) + "\n",
         COMMANDS: "".join(f"{line}\n" for line in _commands(run)),
-        "README.md": card(run, outcome),
+        "README.md": card(run, outcome, out.name),
     }
     place = Place.of(os.path.abspath(out))
     part = (
@@ -61,8 +61,8 @@ def require_free(out: str | Path) -> None:
         raise UsageError(f"{out} exists already; choose another --out")
 
 
-def card(run: RunDirectory, outcome: dict[str, Any]) -> str:
-    """The model card: what it is, how it was made, how well it does, what it is not."""
+def card(run: RunDirectory, outcome: dict[str, Any], folder: str) -> str:
+    """The model card of an agent in a folder: what it is, how it was made, how well it does, what it is not."""
     config, versions = TrainConfig.from_json(run.config), run.versions()
     made_with = [f"{name} {one_line(str(versions[name]), 100)}" for name in ("python", "jax") if name in versions]
     rows = [
@@ -88,8 +88,8 @@ def card(run: RunDirectory, outcome: dict[str, Any]) -> str:
             "",
             f"under {', '.join(made_with)}. Use it with",
             "",
-            f"    fcritic evaluate {shlex.quote(run.path.name)}",
-            f"    fcritic replay {shlex.quote(run.path.name)} --out episode.html",
+            f"    fcritic evaluate {shlex.quote(folder)}",
+            f"    fcritic replay {shlex.quote(folder)} --out episode.html",
             "",
             "It holds no replay: it can act and be looked into, but not be trained on. It was trained in "
             "simulation, on this one task, and is good for nothing else.",

@@ -50,7 +50,7 @@ class Comparison:
         return float(self.per_critic.std())
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TrainedAgent:
     """The policies and critics of one seed. Observations and actions are the task's own, not the networks'.
 
@@ -84,6 +84,19 @@ class TrainedAgent:
     def actors(self) -> int:
         """How many policies there are."""
         return ensembles.size(self.policies)
+
+    def __repr__(self) -> str:
+        actors = f"{self.actors} actor{'s' if self.actors > 1 else ''}, {self._critic_count} critics"
+        repeat = f", each action held {self.config.action_repeat} times" if self.config.action_repeat > 1 else ""
+        return "\n".join(
+            [
+                f"TrainedAgent {self.config.recipe} on {self.config.task}",
+                f"  {actors}; actor {self.actor} acts",
+                f"  sees {self.spec.obs_dim} numbers, acts with {self.spec.act_dim}{repeat}",
+                f"  seed {self.seed} at frame {self.frame:,}",
+                f"  from {self.directory}",
+            ]
+        )
 
     def policy(self, actor: int | None = None) -> Policy:
         """One of the actors."""

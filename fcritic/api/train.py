@@ -14,7 +14,7 @@ from fcritic.api.trust import trust_config
 from fcritic.config import TrainConfig, fits
 from fcritic.envs.arguments import with_arguments
 from fcritic.envs.own import GIVEN, Task, name_of
-from fcritic.errors import UsageError, did_you_mean
+from fcritic.errors import UsageError, option_hint
 from fcritic.training.loop import train
 from fcritic.training.signals import Interrupted
 
@@ -81,8 +81,10 @@ def _changed(options: Any, changes: dict[str, Any], others: set[str]) -> Any:
     for name, value in changes.items():
         if name not in _settable(type(options)):
             known = _settable(type(options)) | others
-            raise UsageError(f"unknown option {name}{did_you_mean(name, known) or '; see fcritic train --help'}")
+            raise UsageError(f"unknown option {name}{option_hint(name, known) or '; see fcritic train --help'}")
         present = getattr(options, name)
+        if type(value) is float and value.is_integer() and not fits(value, hints[name]):
+            value = int(value)  # 1e6 is a whole number
         if isinstance(value, dict) and dataclasses.is_dataclass(present):
             value = _changed(present, value, set())
         elif not fits(value, hints[name]):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from decimal import Decimal
 import difflib
 import io
 import itertools
@@ -10,10 +11,11 @@ from typing import TypeVar, get_args, get_type_hints
 
 import tyro
 
-from fcritic.errors import UsageError, did_you_mean
+from fcritic.errors import UsageError, option_hint
 
 Options = TypeVar("Options")
 
+_WHOLE = re.compile(r"[+-]?\d{1,9}(_\d{3})*(\.\d{0,9})?([eE][+]?\d{1,2})?")
 _FRAME = re.compile(r"[\u2500-\u257f]|\x1b\[[0-9;]*m|^ *-+ *$")  # dashes where the terminal is not UTF-8
 _REPHRASED = {
     r"Missing from (fcritic \S+): (\S+) .*": r"\2 is missing: \1 \2",
@@ -35,6 +37,7 @@ def parse(kind: type[Options], args: list[str], command: str, default: Options |
         known = option_names(kind if default is None else default)
         _require_known(stray, known, command)
     complaint = io.StringIO()
+    args = _whole_numbers(args, _of_type(kind if default is None else default, int))
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(kind, args=args, prog=f"fcritic {command}", default=default)
@@ -63,14 +66,45 @@ def option_names(options: object, prefix: str = "") -> set[str]:
     return names
 
 
+def _of_type(options: object, kind: type, prefix: str = "") -> set[str]:
+    """The options, as they are typed, that take one value of a type."""
+    names: set[str] = set()
+    hints = get_type_hints(options if isinstance(options, type) else type(options), include_extras=True)
+    for field in dataclasses.fields(options):
+        hint, value = hints[field.name], getattr(options, field.name, field.default)
+        given = [getattr(extra, "name", None) for extra in get_args(hint)[1:]]
+        if dataclasses.is_dataclass(value):
+            names |= _of_type(value, kind, prefix if "" in given else f"{prefix}{field.name}.")
+        elif hint is kind or kind in get_args(hint):
+            names.add(f"--{prefix}{field.name}".replace("_", "-"))
+    return names
+
+
+def _whole_numbers(args: list[str], options: set[str]) -> list[str]:
+    """The same words, with 1e6 and 1_000_000 as 1000000 where an option wants a whole number."""
+    found, option = [], ""
+    for arg in args:
+        name, equals, value = arg.partition("=") if arg.startswith("--") else (option, "", arg)
+        name = name.replace("_", "-")
+        if name in options and _WHOLE.fullmatch(value) and float(value).is_integer():
+            value = str(int(Decimal(value)))
+            arg = f"{name}={value}" if equals else value
+        found.append(arg)
+        option = arg.replace("_", "-") if arg.startswith("--") and not equals else ""
+    return found
+
+
 def _require_known(given: list[str], known: set[str], command: str) -> None:
     for arg in given:
         name = arg.split("=", 1)[0].replace("_", "-")
         if name not in known:
-            names = [option[2:] for option in known]  # all are alike in their dashes
-            nested = [each for each in names if each.endswith(f".{name[2:]}")]  # right but for its group
-            close = did_you_mean(nested[0] if nested else name[2:], names)
-            hint = close.replace("mean ", "mean --", 1) or f"; see fcritic {command} --help"
+            names = {option[2:].replace("-", "_"): option for option in known}
+            said = name[2:].replace("-", "_")
+            nested = [each for each in names if each.endswith(f".{said}")]  # right but for its group
+            hint = option_hint(nested[0] if nested else said, names)
+            if close := re.fullmatch(r"(; did you mean )([\w.]+)\?", hint):
+                hint = f"{close[1]}{names[close[2]]}?"
+            hint = hint or f"; see fcritic {command} --help"
             raise UsageError(f"unknown option {arg.split('=', 1)[0]}{hint}")
 
 

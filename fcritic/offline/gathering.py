@@ -146,7 +146,7 @@ def _checkpoints(
     """
     places = checkpoint.newest_first(run.checkpoints)[::-1]
     if not places:
-        raise UsageError(f"{run.path} has no checkpoint yet; continue it with fcritic resume")
+        raise run.no_checkpoint_yet()
     faults = []
     for place in places:
         number = int(place.name.removeprefix("step-"))

@@ -49,7 +49,7 @@ def _newest(run: RunDirectory, rows: ReplayLog, config: TrainConfig) -> Record:
         return record
     if faults:
         raise checkpoint.none_usable(run.checkpoints, faults)
-    raise UsageError(f"{run.path} has no checkpoint yet; continue it with fcritic resume")
+    raise run.no_checkpoint_yet()
 
 
 def _record(place: Place, rows: ReplayLog, run: RunDirectory, config: TrainConfig) -> Record:

@@ -127,8 +127,28 @@ class RunDirectory:
         """The newest whole checkpoint; its absence is an error that says what to do."""
         newest = self.latest_checkpoint()
         if newest is None:
-            raise UsageError(f"{self.path} has no checkpoint yet; continue it with fcritic resume")
+            raise self.no_checkpoint_yet()
         return newest
+
+    def no_checkpoint_yet(self) -> UsageError:
+        """What to do about it: wait while it is trained, or continue it."""
+        every, steps = self.config.get("save_every"), self.config.get("steps")
+        if self._is_trained_now() and type(every) is type(steps) is int:
+            first = min(every, steps)
+            return UsageError(
+                f"{self.path} has no checkpoint yet: it is in training, and the first one comes at frame {first:,} "
+                "(--save-every)"
+            )
+        return UsageError(f"{self.path} has no checkpoint yet; continue it with fcritic resume")
+
+    def _is_trained_now(self) -> bool:
+        """Whether another process holds the lock."""
+        with contextlib.suppress(OSError), (self.place / LOCK).reading() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def newest_frame(self) -> int:
         """The frame of the newest checkpoint, whole or not; 0 where there is none."""

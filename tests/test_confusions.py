@@ -1,0 +1,98 @@
+"""What new users stumbled over: words of other libraries, numbers as they write them, names of places."""
+
+from own_code import own_home
+import pytest
+
+import fcritic
+from fcritic.cli.commands import TrainOptions
+from fcritic.cli.dispatch import run
+from fcritic.cli.parsing import parse
+from fcritic.config import TrainConfig
+from fcritic.errors import UsageError
+from fcritic.runs.directory import RunDirectory
+from fcritic.training.loop import Training
+
+__all__ = ["own_home"]
+
+SMALL = {"batch_size": 5, "actor_hidden": (8,), "critic_hidden": (9,), "warmup": 20, "replay": 60}
+
+
+def options(*words):
+    return parse(TrainOptions, list(words), "train", TrainOptions(TrainConfig.of("td3"))).config
+
+
+def test_a_whole_number_may_be_written_as_people_do():
+    assert options("--steps", "1e6").steps == 1_000_000 and options("--steps=2.5e5").steps == 250_000
+    assert options("--steps", "1_000_000", "--replay", "1E4").replay == 10_000
+    assert options("--tau", "1e-3").agent.tau == 0.001 and options("--value-limit", "1e3").value_limit == 1000.0
+    assert options("--actor-hidden", "64", "32").agent.actor_hidden == (64, 32)
+    with pytest.raises(UsageError, match=r"--steps must be a whole number, not '1\.5'"):
+        options("--steps", "1.5")
+    assert fcritic.configure("td3", steps=1e6).steps == 1_000_000
+    with pytest.raises(UsageError, match=r"steps cannot be 1\.5"):
+        fcritic.configure("td3", steps=1.5)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("--env", "did you mean --task?"),
+        ("--total-timesteps", "did you mean --steps?"),
+        ("--total_timesteps=3", "did you mean --steps?"),
+        ("--lr", "did you mean --learning-rate?"),
+        ("--gamma", "did you mean --discount?"),
+        ("--num-envs", "did you mean --envs?"),
+        ("--stps", "did you mean --steps?"),
+        ("--probes", "did you mean --encoder.probes?"),
+        ("--device", "JAX chooses the device: set JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda"),
+        ("--optimizer", "see fcritic train --help"),
+        ("--frobnicate", "see fcritic train --help"),
+    ],
+)
+def test_a_hint_knows_the_field_or_says_nothing(word, hint):
+    with pytest.raises(UsageError) as error:
+        parse(TrainOptions, [word, "x"], "train", TrainOptions(TrainConfig.of("fac-small")))
+    assert str(error.value) == f"unknown option {word.partition('=')[0]}; {hint}" or (
+        "JAX" in hint and hint in str(error.value)
+    )
+
+
+def test_the_same_hints_in_python():
+    for word, hint in [("env", "task"), ("total_timesteps", "steps"), ("lr", "learning_rate")]:
+        with pytest.raises(UsageError, match=f"unknown option {word}; did you mean {hint}"):
+            fcritic.configure("td3", **{word: 1})
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory):
+    """A run that has saved a checkpoint before it learned anything."""
+    config = fcritic.configure("td3", "Pendulum-v1", **SMALL)
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with RunDirectory.create_or_open(folder, config.to_json(), "") as directory:
+        training = Training.begin(config, directory, quiet=True)
+        training.save()
+        training.close()
+    return folder
+
+
+def test_an_agent_is_told_in_five_lines(untrained):
+    told = str(fcritic.load(untrained)).splitlines()
+    assert told[0] == "TrainedAgent td3 on Pendulum-v1" and len(told) == 5
+    assert "sees 3 numbers, acts with 1" in told[2] and str(untrained) in told[4]
+
+
+def test_the_card_of_an_export_names_its_own_folder(untrained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["export", str(untrained), "--out", "pendulum-agent", "--episodes", "1"]) == 0
+    card = (tmp_path / "pendulum-agent" / "README.md").read_text()
+    assert "    fcritic evaluate pendulum-agent\n" in card and "    fcritic replay pendulum-agent --out" in card
+
+
+def test_without_a_checkpoint_it_is_told_when_the_first_one_comes(tmp_path, capsys):
+    config = fcritic.configure("td3", "probe-both", **SMALL, save_every=3000)
+    with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), ""):
+        assert run(["evaluate", str(tmp_path / "run")]) == 2
+        said = capsys.readouterr().err
+        assert "it is in training, and the first one comes at frame 3,000 (--save-every)" in said
+    assert run(["evaluate", str(tmp_path / "run")]) == 2
+    assert "has no checkpoint yet; continue it with fcritic resume" in capsys.readouterr().err
