@@ -2,13 +2,17 @@
 
 import dataclasses
 import importlib.util
+import json
 from pathlib import Path
+import sys
+import types
 
 import numpy as np
 import pytest
 
 import fcritic
 from fcritic import envs
+from fcritic.agents import recipes
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training
 
@@ -47,6 +51,29 @@ def test_the_robot_falls_if_nothing_is_done_and_stands_with_a_plain_controller()
         lengths.append((length, discount))
     assert lengths[0][0] < 100 and lengths[0][1] == 0
     assert lengths[1] == (300, 1)
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
+    """Its cells in turn, with fewer steps and a baseline that compiles in less time."""
+    notebook = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) == 4 and not any(cell["outputs"] for cell in cells)
+    sizes = "warmup=20, batch_size=5, actor_hidden=(8,), critic_hidden=(9,), quiet=True"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "ALGORITHMS", recipes.ALGORITHMS.copy())
+    monkeypatch.setattr("fcritic.config.ALGORITHMS", recipes.ALGORITHMS)
+    module = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    for cell in cells:
+        source = (
+            "".join(cell["source"]).replace('"fac-small"', '"td3"').replace("eval_every=1_000", "eval_every=20")
+        )
+        source = source.replace("steps=6_000", f"steps=40, {sizes}").replace("steps=4_000", f"steps=40, {sizes}")
+        exec(compile(source, "tour.ipynb", "exec"), vars(module))
+    assert len(module.returns) == 2 and np.isfinite(module.total) and np.isfinite(module.found.mean)
+    told = capsys.readouterr().out
+    assert "TrainedAgent td3 on Pendulum-v1" in told and "give or take" in told
+    assert fcritic.load("runs/mean", recipe=module.MeanTarget).frame == 40
 
 
 def test_policy_evaluation_of_a_foreign_policy_class_comes_near_the_exact_answer(capsys):
