@@ -228,10 +228,11 @@ def _tree(process: int) -> Iterator[int]:
 
 
 def _waited(process: int) -> float:
-    """Seconds for which a process could have run but had no core."""
+    """The most seconds for which a thread of a process could have run but had no core."""
     try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
+        threads = Path(f"/proc/{process}/task").iterdir()
+        return max(int((each / "schedstat").read_text().split()[1]) for each in threads) / 1e9
+    except (OSError, IndexError, ValueError):
         return 0.0
 
 
