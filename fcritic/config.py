@@ -35,6 +35,7 @@ MOST = {
     "state_action_code": WIDEST,
     "batch_size": 2**20,
     "critic_steps": 1000,
+    "actor_steps": 32,
     "cycles": 1000,
     "seeds": 1000,
     "envs": 10_000,

@@ -53,6 +53,18 @@ def test_an_actor_step_moves_actors_only(tiny, spec, batch):
     assert not same(after.actors.params, state.actors.params)
 
 
+def test_several_actor_steps_are_so_many_steps_on_the_same_batch(tiny, spec, batch):
+    state = start(tiny, spec)
+    after, metrics = actor_step(dataclasses.replace(tiny, actor_steps=3), state, batch, KEY)
+    for _ in range(3):
+        state, last = actor_step(tiny, state, batch, KEY)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, after.actors.params, state.actors.params)
+    assert float(metrics["actor_value"]) == pytest.approx(float(last["actor_value"]), rel=1e-4)
+    with pytest.raises(UsageError, match=r"--actor-steps must be at least 1"):
+        dataclasses.replace(tiny, actor_steps=0)
+
+
 def test_an_actor_step_raises_the_value_that_its_critic_gives(tiny, spec, batch):
     """Ascent: the paper prints minus in two algorithms and plus in a third."""
     state = start(tiny, spec)

@@ -188,6 +188,7 @@ MARKED = {
         "test_gpu.py",
     ],
     "long": [
+        "test_studies_knowing.py::test_the_quick_version_trains_asks_and_reports",
         "test_bench.py::test_an_environment_that_cannot_be_built_is_one_line",
         "test_bench.py::test_the_loop_bench_tells_frames_per_second_and_waiting",
         "test_bench.py::test_the_own_worker_trains_when_asked",

@@ -134,6 +134,9 @@ class FAC(AbstractAgent[FACState]):
     """Critics take the policy as an input; without, they are plain Q(s, a), each on its own actor (ablation)."""
     second_term: float = 1.0
     """Weight of the second gradient term, through the policy input, in eq. (2) (1: exact gradient; 0: ablation)."""
+    actor_steps: int = 1
+    """Updates of each actor between critic updates, on one batch; critics that know policies can be climbed for
+    longer (paper: 1)."""
     pairing: Pairing = "fixed"
     """Critic that an actor climbs: its own (paper), or the mean of all."""
     explore: Explore = Explore()
@@ -147,7 +150,7 @@ class FAC(AbstractAgent[FACState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_at_least(1, members=self.members, critics=self.critic_count)
+        require_at_least(1, members=self.members, critics=self.critic_count, actor_steps=self.actor_steps)
         require_at_least(1, **{"explore.actors": self.collectors, "state_action_code": self.state_action_code})
         if self.collectors > self.members:
             limit = f"at most the members, {self.members}"
@@ -272,6 +275,15 @@ class FAC(AbstractAgent[FACState]):
         return dataclasses.replace(state, critics=critics, targets=delayed), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
+        """Moves every actor, by default once; returns the metrics of the last move."""
+        if self.actor_steps == 1:
+            return self._actor_update(state, batch, key)
+        *keys, last = jax.random.split(key, self.actor_steps)
+        for each in keys:
+            state, _ = self._actor_update(state, batch, each)
+        return self._actor_update(state, batch, last)
+
+    def _actor_update(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
         critics = lower(state.valued_by, self.compute_dtype)
         losses, grads = actor_gradients(state.actors.net, critics, batch.obs, self.second_term, self.pairing)

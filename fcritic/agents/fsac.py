@@ -113,7 +113,7 @@ class FSAC(FAC):
         act, log_prob = vmap(lambda one, s, e: one.sample(s, e))(drawn.policies, drawn.rows.next_obs, noise)
         return act, -jnp.exp(state.log_temperatures.net).mean() * log_prob
 
-    def actor_step(self, state: Any, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
+    def _actor_update(self, state: Any, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """One ascent step of every actor on its soft value, and of its temperature toward the target entropy."""
         critics, alphas = lower(state.valued_by, self.compute_dtype), jnp.exp(state.log_temperatures.net)
         keys = jax.random.split(key, self.members)
