@@ -163,6 +163,17 @@ def test_delta_is_infinite_where_a_slope_leaves_what_was_logged():
     assert np.isfinite(sampled.drift_of_actions(act, code, deaf, obs, theta, narrow).delta)
 
 
+def test_without_an_outside_every_length_is_finite_also_of_what_lies_there():
+    act, code, features, obs, theta, _, logged = small_network()
+    logged = logged.copy()
+    logged[:, 1:] = 0.0
+    narrow = sampled.norm(sampled.root(jnp.asarray(logged)), outside=np.inf)
+    vectors = jnp.asarray(np.random.default_rng(0).normal(size=(1000, 6)), jnp.float32).at[:, 0].set(0.0)
+    assert (narrow.squared(vectors) == 0).all()
+    beyond = lambda state, code, action: features(state, code, action).at[0].set(0.0)
+    assert float(sampled.drift_of_actions(act, code, beyond, obs, theta, narrow).delta) == 0
+
+
 # Visits
 
 

@@ -47,7 +47,7 @@ class Norm(NamedTuple):
     rank: Float[Array, ""]
     """The number of directions that A covers."""
     outside: Float[Array, ""]
-    """The share of a squared length outside that is still none."""
+    """The share of a squared length outside that is still none; where it is infinite all lengths are finite."""
 
     def squared(self, vectors: Float[Array, "*axes d"]) -> Float[Array, "*axes"]:
         """Returns ||u||^2_{A^-1} of each vector."""
