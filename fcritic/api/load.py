@@ -1,11 +1,15 @@
 """A trained agent, loaded from its run: it acts, and its critics value any policy without running it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
+import warnings
 
+import equinox as eqx
 import jax
+from jax.core import Tracer
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
@@ -17,7 +21,7 @@ from fcritic.api.trust import config_of
 from fcritic.api.valuation import Critics, Sight, critics_of
 from fcritic.config import TrainConfig
 from fcritic.envs import Task, Units, task_units
-from fcritic.errors import UsageError
+from fcritic.errors import UsageError, one_line
 from fcritic.networks.policies import FunctionPolicy, Policy
 from fcritic.runs.directory import RunDirectory
 from fcritic.startup.backend import prepare
@@ -54,9 +58,10 @@ class Comparison:
 class TrainedAgent:
     """The policies and critics of one seed. Observations and actions are the task's own, not the networks'.
 
-    An observation is one of the environment's, or flat; several have one more leading axis. Where a policy is
-    asked for, the number of an actor will do, or any policy: a pytree of arrays with `__call__` and `activations`
-    that maps *normalised* observations to actions in [-1, 1], as `policies` do.
+    An observation is one of the environment's, or flat; several are a list of them, or have one more leading axis,
+    in each part of a Dict or Tuple. Where a policy is asked for, the number of an actor will do, or any policy: a
+    pytree of arrays with `__call__` and `activations` that maps *normalised* observations to actions in [-1, 1], as
+    `policies` do.
     """
 
     policies: Any
@@ -118,12 +123,27 @@ class TrainedAgent:
 
         Without `act` it is the policy's own action. Rewards are summed over an action's repeats and discounted
         per action. Plain critics (sac, td3, fac-plain) do not see the policy: what they value after the action is
-        the agent's own policy, and sac's values hold its reward for entropy too.
+        the agent's own policy, and sac's values hold its reward for entropy too. A policy that acts far from the
+        agent's actors is valued with a warning: see `trust`.
         """
         batch, single = self._batch(obs)
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((policy, batch)))
+        if not traced and not isinstance(policy, int | np.integer):
+            trust = self._trust(policy, batch)
+            if not trust.mark:
+                warnings.warn(f"this value means little: {trust.reason}", stacklevel=2)
         acts = None if act is None else self._actions(act, len(batch))
         found = valuation.values(self.critics, self._sight, self._policy(policy), batch, acts)
         return found[:, 0] if single else found
+
+    def trust(self, policy: int | Policy, obs: Any) -> valuation.Trust:
+        """Whether the critics can judge a policy at these observations, by how far it acts from their actors."""
+        return self._trust(self._policy(policy), self._batch(obs)[0])
+
+    def _trust(self, policy: Policy, batch: Float[Array, "batch obs"]) -> valuation.Trust:
+        normalizer = self.normalizer if self.config.normalize else None
+        act = lambda each: np.asarray(valuation.actions(each, normalizer, batch))
+        return valuation.trust(act(policy), np.stack([act(self.policy(actor)) for actor in range(self.actors)]))
 
     def gradient(
         self, policy: int | Policy, obs: Any, critic: int | None = None, second_term: float = 1.0
@@ -148,12 +168,12 @@ class TrainedAgent:
         ]
         return Comparison(np.asarray(each[0]) - np.asarray(each[1]))
 
-    def adapt(self, layers: Callable[[Any, Array], tuple[Array, ...]], params: Any = None) -> FunctionPolicy:
+    def adapt(self, layers: Callable[[Any, Any], Any], params: Any = None) -> FunctionPolicy:
         """A policy in the task's own units, as `value`, `gradient` and `compare` take it.
 
-        ``layers(params, obs)`` gets a raw, flat observation and returns the hidden activations that the critics'
-        encoder shall see and, last, the task's action. The further a policy is from those of the training, the less
-        its value means.
+        ``layers(params, obs)`` gets a raw observation as the task gives it, in arrays of JAX, and returns a tuple:
+        the hidden activations that the critics' encoder shall see and, last, the task's action. A controller may
+        return the action alone: what the encoder reads before it is then the observation. Shapes are checked here.
         """
         low, high = (
             jnp.asarray(bound, jnp.float32).ravel() for bound in (self.units.actions.low, self.units.actions.high)
@@ -161,11 +181,40 @@ class TrainedAgent:
         normalizer = self.normalizer if self.config.normalize else None
 
         def in_the_networks_units(params: Any, obs: Float[Array, " obs"]) -> tuple[Array, ...]:
-            *hidden, act = layers(params, obs if normalizer is None else normalizer.undo(obs))
+            raw = obs if normalizer is None else normalizer.undo(obs)
+            found = layers(params, self._in_parts(raw))
+            *hidden, act = found if isinstance(found, tuple) else (obs, found)
+            self._require_layers(hidden, act)
             scaled = (2 * jnp.ravel(act) - low - high) / jnp.where(high > low, high - low, 1.0)
             return (*hidden, jnp.clip(scaled, -1.0, 1.0))
 
-        return FunctionPolicy(in_the_networks_units, params)
+        policy = FunctionPolicy(in_the_networks_units, params)
+        try:
+            example = jax.ShapeDtypeStruct((1, self.spec.obs_dim), jnp.float32)
+            eqx.filter_eval_shape(valuation.values, self.critics, self._sight, policy, example)
+        except UsageError:
+            raise
+        except Exception as error:
+            what = one_line(str(error).partition("\n")[0], 200)
+            raise UsageError(
+                f"this controller does not fit {self.config.task}: {type(error).__name__}: {what}"
+            ) from error
+        return policy
+
+    def _in_parts(self, flat: Float[Array, " obs"]) -> Any:
+        """A flat observation as the task gives it."""
+        if self.units.unflatten is not None:
+            return self.units.unflatten(flat)
+        return flat if self.units.obs_shape is None else flat.reshape(self.units.obs_shape)
+
+    def _require_layers(self, hidden: Sequence[Any], act: Any) -> None:
+        own = self.units.actions.low.shape
+        if np.shape(act) not in (own, (self.spec.act_dim,)):
+            raise UsageError(
+                f"this controller returns an action of shape {np.shape(act)}; {self.config.task} takes {own}"
+            )
+        if wrong := [np.shape(each) for each in hidden if np.ndim(each) != 1]:
+            raise UsageError(f"the hidden activations of a controller are vectors, not of shape {wrong[0]}")
 
     @property
     def _sight(self) -> Sight:
@@ -183,7 +232,7 @@ class TrainedAgent:
 
     def _batch(self, obs: Any) -> tuple[Float[Array, "batch obs"], bool]:
         """Observations, flat and with a leading axis, and whether it was but one."""
-        if isinstance(obs, dict) or (isinstance(obs, tuple) and self.units.obs_shape is None):
+        if isinstance(obs, dict) or (isinstance(obs, list | tuple) and self._of_parts(obs)):
             obs = self._flattened(obs)
         shape, flat = np.shape(obs), (self.spec.obs_dim,)
         known = (flat, self.units.obs_shape)
@@ -196,11 +245,33 @@ class TrainedAgent:
         array = obs.astype(jnp.float32) if isinstance(obs, jax.Array) else np.asarray(obs, np.float32)
         return array.reshape(1 if single else shape[0], *flat), single
 
-    def _flattened(self, observation: Any) -> np.ndarray:
+    def _of_parts(self, obs: Any) -> bool:
+        """Whether a list or a tuple is of observations with several parts, or is one."""
+        several = self.units.obs_shape is None
+        return several and (isinstance(obs, tuple) or any(isinstance(each, dict | tuple) for each in obs))
+
+    def _flattened(self, obs: Any) -> np.ndarray:
+        """One observation of several parts as one row; a list of them, or parts with a leading axis, as rows."""
+        fault = (TypeError, ValueError, LookupError, AttributeError)
         try:
-            return self.units.flatten(observation)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            if isinstance(obs, list) or (isinstance(obs, tuple) and all(isinstance(each, dict) for each in obs)):
+                return np.stack([self._flat(each) for each in obs])
+            try:
+                return self._flat(obs)
+            except fault:
+                counts = {len(part) if np.ndim(part) else 0 for part in leaves_of(obs)}
+                count = counts.pop() if len(counts) == 1 else 0
+                with contextlib.suppress(*fault):  # then what was wrong at first is told
+                    return np.stack([self._flat(row_of(obs, row)) for row in range(count)])
+                raise
+        except fault as error:
             raise UsageError(f"this is no observation of {self.config.task}: {error}") from error
+
+    def _flat(self, observation: Any) -> np.ndarray:
+        flat = self.units.flatten(observation)
+        if flat.shape != (self.spec.obs_dim,):
+            raise ValueError(f"it has {flat.size} numbers, not {self.spec.obs_dim}")
+        return flat
 
     def _actions(self, act: Any, count: int) -> Float[np.ndarray, "batch act"]:
         """The task's actions in [-1, 1], one for each observation."""
@@ -211,6 +282,20 @@ class TrainedAgent:
                 f"an action of {self.config.task} has shape {own}, here {count} of them, not {array.shape}"
             )
         return self.units.actions.unscale(np.broadcast_to(array, (count, *own)))
+
+
+def leaves_of(obs: Any) -> list[Any]:
+    """The parts of an observation that have no parts."""
+    if isinstance(obs, dict | tuple):
+        return [leaf for part in (obs.values() if isinstance(obs, dict) else obs) for leaf in leaves_of(part)]
+    return [obs]
+
+
+def row_of(obs: Any, row: int) -> Any:
+    """One of several observations whose parts are stacked."""
+    if isinstance(obs, dict):
+        return {name: row_of(part, row) for name, part in obs.items()}
+    return tuple(row_of(part, row) for part in obs) if isinstance(obs, tuple) else obs[row]
 
 
 def load(

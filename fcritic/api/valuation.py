@@ -1,12 +1,13 @@
 """What critics say of any policy: values, and their gradient in the policy. For one seed, in raw observations."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+import numpy as np
 
 from fcritic.agents import critic_ensemble
 from fcritic.agents.fac import FACState
@@ -14,6 +15,27 @@ from fcritic.agents.losses import encode_all, weigh_gradient
 from fcritic.networks.critics import FunctionalCritic, StateActionCritic
 from fcritic.networks.policies import Policy, behaviour
 from fcritic.training.replay import Normalizer
+
+FAR = 0.25
+"""The farthest that a trusted policy acts from the nearest actor, root mean square, in half ranges of actions."""
+
+
+class Trust(NamedTuple):
+    """Whether critics can judge a policy; the mark is that of a ranking (`fcritic.Evaluator`)."""
+
+    mark: bool
+    distance: float
+    """Of its actions from those of the nearest actor, in half ranges; the mean over states."""
+    reason: str
+
+
+def trust(act: np.ndarray, actors: np.ndarray) -> Trust:
+    """From its actions (states, act) and the actors' (actors, states, act) at the same states."""
+    distance = float(np.sqrt(((actors - act[None]) ** 2).mean(axis=-1)).mean(axis=1).min())
+    if distance <= FAR:
+        return Trust(True, distance, "it acts nearly as the training's actors do")
+    return Trust(False, distance, f"it acts far from all actors of the training: {distance:.2f}, above {FAR}")
+
 
 Critics = FunctionalCritic | StateActionCritic
 

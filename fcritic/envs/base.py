@@ -54,6 +54,8 @@ class Units:
     """Of an observation that is one array; None where it has several parts."""
     flatten: Callable[[Any], np.ndarray]
     """One observation of the task as a new flat float32 array."""
+    unflatten: Callable[[Any], Any] | None = None
+    """The way back, of an array of NumPy or JAX, where an observation has several parts."""
 
     @staticmethod
     def plain(spec: EnvSpec) -> "Units":

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -65,7 +65,8 @@ class DMCEnv(AbstractEnv):
         bounds = self._env.action_spec()
         limited = np.abs(bounds.maximum) < UNLIMITED
         low, high = np.where(limited, [bounds.minimum, bounds.maximum], [[-1.0], [1.0]])
-        self.units = Units(ActionRange(low, high), None, _flat)
+        shapes = {name: part.shape for name, part in self._env.observation_spec().items()}
+        self.units = Units(ActionRange(low, high), None, _flat, lambda flat: _parts(shapes, flat))
         self._half_range, self._centre = self.units.actions.half_range, self.units.actions.centre
         obs_dim = sum(int(np.prod(part.shape)) for part in self._env.observation_spec().values())
         self.spec = EnvSpec(obs_dim=obs_dim, act_dim=bounds.shape[0])
@@ -189,6 +190,13 @@ def _unknown(domain: str, task: str) -> str:
 def _flat(observation: dict) -> np.ndarray:
     """All parts, scalars included, as one new float32 array."""
     return np.concatenate(tuple(observation.values()), axis=None, dtype=np.float32, casting="same_kind")
+
+
+def _parts(shapes: dict[str, tuple[int, ...]], flat: Any) -> dict[str, Any]:
+    """What `_flat` has made flat, by name."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()]).tolist()
+    places = zip(shapes.items(), [0, *ends], ends, strict=False)
+    return {name: flat[begin:end].reshape(shape) for (name, shape), begin, end in places}
 
 
 def _rng_arrays(name: str, state: tuple) -> EnvState:

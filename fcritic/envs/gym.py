@@ -33,7 +33,11 @@ class Spaces:
         self.observation_space = observation_space
         self.flatten = _flattener(observation_space)
         """Makes a new float32 array of an observation; raises `WrongAnswer` for what is not in the space."""
-        self.units = Units(ActionRange(action_space.low, action_space.high), observation_space.shape, self.flatten)
+        bounds = ActionRange(action_space.low, action_space.high)
+        unflatten = (
+            None if observation_space.shape is not None else lambda flat: _unflattened(observation_space, flat)
+        )
+        self.units = Units(bounds, observation_space.shape, self.flatten, unflatten)
         self.scale = self.units.actions.scale
         """An action as the environment wants it."""
         self.spec = EnvSpec(_size(observation_space), self.units.actions.low.size)
@@ -93,6 +97,18 @@ def _flattener(space: Any, field: str = "observation") -> Flatten:
             raise WrongAnswer(f"{field} lacks {error}, which its space has") from error
 
     return flatten
+
+
+def _unflattened(space: Any, flat: Any) -> Any:
+    """What `_flattener` has made flat, in the space's own parts."""
+    from gymnasium.spaces import Box, Dict
+
+    if isinstance(space, Box):
+        return flat.reshape(space.shape)
+    inner = list(space.spaces.values() if isinstance(space, Dict) else space.spaces)
+    ends = np.cumsum([_size(part) for part in inner]).tolist()
+    found = [_unflattened(part, flat[begin:end]) for part, begin, end in zip(inner, [0, *ends], ends, strict=False)]
+    return dict(zip(space.spaces, found, strict=True)) if isinstance(space, Dict) else tuple(found)
 
 
 # The state of environments in mid-episode, where it can be told exactly: Gymnasium has no way to save one
