@@ -8,8 +8,10 @@ import numpy as np
 import optax
 import pytest
 
+from fcritic.agents.cloud import Cloud
 from fcritic.agents.fac import FAC
 from fcritic.kernels.packing import Packed, pack, pack_like, unpack
+from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.mlp import MLP
 from fcritic.training import device as programs
 from fcritic.training.device import Device, Learning
@@ -53,9 +55,13 @@ class Calm(FAC):
 
 PLAIN = {"functional": False}
 FULL = {"prior_scale": 1.0}
+CLOUD = {
+    "encoder": EncoderConfig(kind="behaviour", probes=5, code=4, width=8, shared=True, probe_states="replay"),
+    "cloud": Cloud(policies=3, rows=2, bank=3, every=1),
+}
 
 
-@pytest.mark.parametrize("changes", [PLAIN, FULL], ids=["plain critics", "everything that an agent may hold"])
+@pytest.mark.parametrize("changes", [PLAIN, FULL, CLOUD], ids=["plain critics", "priors", "a cloud"])
 def test_learning_and_acting_are_the_same_with_vectors(tiny, monkeypatch, changes):
     """What a GPU does, on whatever device there is."""
     agent = Calm(**vars(tiny) | {"encoder": dataclasses.replace(tiny.encoder, shared=True)} | changes)
