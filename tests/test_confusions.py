@@ -96,3 +96,19 @@ def test_without_a_checkpoint_it_is_told_when_the_first_one_comes(tmp_path, caps
         assert "it is in training, and the first one comes at frame 3,000 (--save-every)" in said
     assert run(["evaluate", str(tmp_path / "run")]) == 2
     assert "has no checkpoint yet; continue it with fcritic resume" in capsys.readouterr().err
+
+
+def test_another_size_of_observations_is_called_so(untrained):
+    with pytest.raises(UsageError) as error:
+        fcritic.load(untrained, task="Hopper-v5")
+    assert "sees observations of 3 numbers, and an observation of Hopper-v5 has 11; name the task" in str(
+        error.value
+    )
+
+
+def test_a_plot_of_what_an_export_does_not_keep_says_why(untrained, tmp_path, capsys):
+    out = str(tmp_path / "agent")
+    assert run(["export", str(untrained), "--out", out, "--episodes", "1"]) == 0
+    for what in ("diversity", "first-reward"):
+        assert run(["plot", out, "--what", what]) == 2
+        assert f"which keeps its evaluations and no rows about {what}; plot the run" in capsys.readouterr().err

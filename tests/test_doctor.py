@@ -22,9 +22,33 @@ def test_this_machine_is_healthy(capsys, tmp_path, monkeypatch):
     report = json.loads(capsys.readouterr().out)
     assert report["healthy"]
     names = [finding["name"] for finding in report["findings"]]
-    assert names == ["python", "packages", "control suite", "device", "memory", "disk", "cache", "graphics"]
+    assert names == [
+        "python",
+        "packages",
+        "control suite",
+        "device",
+        "memory",
+        "disk",
+        "cache",
+        "graphics",
+        "programs",
+        "extras",
+    ]
     assert "jax" in report["findings"][1]["found"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_optional_is_named_with_the_command_that_needs_it(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/chromium" if name == "chromium" else None)
+    finding = doctor.programs()
+    assert finding.status == "note" and finding.repair == "sudo apt-get install ffmpeg"
+    assert finding.found == "no ffmpeg, so no fcritic video; /usr/bin/chromium"
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert doctor.programs().status == "ok"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("ray", "wandb") else name)
+    finding = doctor.extras()
+    assert finding.found == "no ray, so no experiment run --on ray, no wandb, so no train --log wandb"
+    assert finding.status == "note" and finding.repair.endswith("-m pip install -e '.[cluster,trackers]'")
 
 
 def test_a_missing_and_an_old_package_are_named_with_the_command(monkeypatch):

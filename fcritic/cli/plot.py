@@ -53,6 +53,11 @@ def plot(args: list[str]) -> None:
     runs = [RunDirectory.open_existing(path) for path in options.directories]
     name = "curve" if options.what == "returns" else options.what
     out = destination(options.out, runs[0].place / f"{name}.png")
+    if options.what != "returns" and (given := next((run for run in runs if run.is_exported()), None)):
+        raise UsageError(
+            f"{given.path} is an exported agent, which keeps its evaluations and no rows about {options.what}; "
+            "plot the run that it came from"
+        )
     if options.what == "returns":
         found = [results.curves(run) for run in runs]
         plots.learning_curves(found, out)

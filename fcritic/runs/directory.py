@@ -17,7 +17,7 @@ from typing import IO, Any, Self
 import weakref
 
 from fcritic.disk import JSON_LIMIT, NotPlain, Place, write_all
-from fcritic.errors import UsageError, cannot_write, did_you_mean, one_line
+from fcritic.errors import CheckpointError, UsageError, cannot_write, did_you_mean, one_line
 from fcritic.runs import (
     CHANGES,
     CHECKPOINTS,
@@ -30,7 +30,7 @@ from fcritic.runs import (
     TENSORBOARD,
     VERSIONS,
 )
-from fcritic.runs.checkpoint import latest, newest_first, sweep
+from fcritic.runs.checkpoint import latest, newest_first, sweep, verify
 from fcritic.runs.versions import versions
 
 # A directory with only these is one whose very first moments were interrupted: it may be taken over.
@@ -148,6 +148,13 @@ class RunDirectory:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return True
+        return False
+
+    def is_exported(self) -> bool:
+        """Whether it was made to be given away (`fcritic.api.export`): it can act, but not be trained on."""
+        for path in newest_first(self.checkpoints)[:1]:
+            with contextlib.suppress(CheckpointError):
+                return verify(path, [])["facts"].get("exported") is True
         return False
 
     def newest_frame(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import dataclasses
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 from pathlib import Path
 import shutil
@@ -34,7 +35,7 @@ class Finding:
 
 def examine(self_test: bool, say: Callable[[Finding], None]) -> list[Finding]:
     """Everything, in the order in which it matters; each finding is told as soon as it is known."""
-    looks = [python, packages, control_suite, device, memory, disk, cache, graphics]
+    looks = [python, packages, control_suite, device, memory, disk, cache, graphics, programs, extras]
     findings = []
     for look in [*looks, *([survives_a_kill] if self_test else [])]:
         try:
@@ -153,6 +154,46 @@ def graphics() -> Finding:
         if can_draw(backend):
             return Finding("graphics", "ok", f"MuJoCo draws with {backend}")
     return Finding("graphics", "note", "no GL, so no videos", "sudo apt-get install libegl1 libosmesa6")
+
+
+def programs() -> Finding:
+    """Whether there is what encodes a film, and a browser in which the tests open pages."""
+    found = {name: next(filter(None, map(shutil.which, names)), None) for name, names in PROGRAMS.items()}
+    missing = [name for name, path in found.items() if path is None]
+    told = ", ".join(path for path in found.values() if path)
+    if not missing:
+        return Finding("programs", "ok", told)
+    why = {"ffmpeg": "no ffmpeg, so no fcritic video", "chromium": "no Chromium, so tests of pages are skipped"}
+    return Finding(
+        "programs",
+        "note",
+        "; ".join([why[name] for name in missing] + [told] * bool(told)),
+        f"sudo apt-get install {' '.join(missing)}",
+    )
+
+
+PROGRAMS = {"ffmpeg": ("ffmpeg",), "chromium": ("chromium", "chromium-browser", "google-chrome")}
+"""What is no Python package, by the name of Debian's package."""
+
+EXTRAS = {
+    "ray": ("cluster", "experiment run --on ray"),
+    "h5py": ("data", "rank on D4RL files"),
+    "minari": ("data", "rank on Minari data"),
+    "onnxruntime": ("onnx", "rank with .onnx policies"),
+    "wandb": ("trackers", "train --log wandb"),
+    "trackio": ("trackers", "train --log trackio"),
+}
+"""Optional packages: the extra that installs each, and the command that needs it."""
+
+
+def extras() -> Finding:
+    """Which optional packages are missing, and for which command."""
+    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
+    if not missing:
+        return Finding("extras", "ok", ", ".join(EXTRAS))
+    told = ", ".join(f"no {name}, so no {EXTRAS[name][1]}" for name in missing)
+    groups = ",".join(dict.fromkeys(EXTRAS[name][0] for name in missing))
+    return Finding("extras", "note", told, f"{sys.executable} -m pip install -e '.[{groups}]'")
 
 
 def can_draw(backend: str) -> bool:

@@ -143,10 +143,8 @@ class Checkpoints:
 
 def require_trainable(config: TrainConfig, run: RunDirectory) -> None:
     """Refuses an agent that was given away (`fcritic.api.export`) and a run that is longer; writes nothing."""
-    for path in checkpoint.newest_first(run.checkpoints)[:1]:
-        with contextlib.suppress(CheckpointError):
-            if checkpoint.verify(path, [])["facts"].get("exported") is True:
-                raise UsageError(f"{run.path} is an exported agent without a replay; resume the run it came from")
+    if run.is_exported():
+        raise UsageError(f"{run.path} is an exported agent without a replay; resume the run it came from")
     frame = run.newest_frame()
     if frame > config.iterations * config.frames_per_iteration:
         raise UsageError(f"{run.path} is already at frame {frame:,}; --steps {config.steps} would cut it short")
@@ -226,9 +224,24 @@ def load_state(
 ) -> tuple[TrainState, dict[str, Any]]:
     """All that a checkpoint's agents have learned (seeds, ...), without the replay, and the checkpoint's facts."""
     like = without_replay(_shapes_of(config, spec))
-    groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
+    try:
+        groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
+    except CheckpointError as error:
+        raise _about_observations(config, directory, like.normalizer.mean.shape[-1]) or error from error
     require_finite(groups["agent"])
     return unflatten(like, groups["agent"]), _dated(config, facts)
+
+
+def _about_observations(config: TrainConfig, directory: Place, size: int) -> CheckpointError | None:
+    """The error for a checkpoint whose agent sees observations of another size than the task has."""
+    with contextlib.suppress(CheckpointError):
+        seen = checkpoint.load(directory, ["agent"])[0]["agent"].get("normalizer/mean", np.empty(size)).shape[-1]
+        if seen != size:
+            return CheckpointError(
+                f"{directory} is of an agent that sees observations of {seen} numbers, and an observation of "
+                f"{config.task} has {size}; name the task that it was trained on"
+            )
+    return None
 
 
 def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
