@@ -198,6 +198,7 @@ def test_no_module_imports_itself_through_others():
             | {"fcritic.view.film", "fcritic.view.scene"},
         ),
         ("ray", {"fcritic.study.cluster"}),
+        ("optuna", {"fcritic.study.tuning"}),
         ("torch", set()),
         ("benchmarks", set()),
         ("pickle", set()),

@@ -148,6 +148,7 @@ MARKED = {
         "test_trained_critics.py::test_the_gradient_is_the_slope_of_the_value",
         "test_trained_critics.py::test_the_second_term_is_the_part_through_the_policy_input",
         "test_trained_critics.py::test_values_are_those_of_each_critic",
+        "test_tuning.py::test_the_command_trains_and_writes_a_table_and_a_picture",
         "test_unsound_checkpoints.py",
         "test_video.py",
         "test_warmup.py::test_a_warm_up_stopped_anywhere_is_the_uninterrupted_one",

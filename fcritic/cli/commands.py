@@ -53,7 +53,7 @@ class TrainOptions:
 
 def train(args: list[str]) -> int:
     """`fcritic train`: parse, train, tell what to do next."""
-    default = _default_config(args)
+    default = default_config(args)
     options = parse(TrainOptions, args, "train", TrainOptions(default))
     config = _with_task_args(options)
     trust_config(config)
@@ -66,7 +66,7 @@ MINUTES = {"recipe": "fac-small", "action_repeat": 4, "steps": 56_000, "warmup":
 """What `fcritic train` does on a CPU unless it is told otherwise, which ends in minutes; on a GPU the paper's."""
 
 
-def _default_config(args: list[str]) -> TrainConfig:
+def default_config(args: list[str]) -> TrainConfig:
     """The config before its options: that of the recipe, which decides what options there are, on this device."""
     if "from" in _values(args):
         return _default_of_run(_values(args))
@@ -256,7 +256,7 @@ def describe(args: list[str]) -> None:
     """`fcritic describe`: what a recipe is on a task."""
     from fcritic.training.cost import describe, describe_text
 
-    options = parse(DescribeOptions, args, "describe", DescribeOptions(_default_config(args)))
+    options = parse(DescribeOptions, args, "describe", DescribeOptions(default_config(args)))
     config = _with_task_args(options)
     trust_config(config)
     facts = describe(config)

@@ -22,6 +22,7 @@ COMMANDS = {
     "video": "an episode as an mp4 file, where this machine can draw",
     "watch": "follow all runs below a folder in a web page, while they train",
     "inspect": "what the critics of a trained agent say of policies, beside what these reach",
+    "tune": "search for options with Optuna, ending trials that lag behind",
     "experiment": "named sets of runs: train them, see how far they are, report",
     "bench": "measure speed and reliability on this machine",
     "doctor": "what this machine has, what is broken, and what mends it",

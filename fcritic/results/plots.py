@@ -5,6 +5,7 @@ import contextlib
 import io
 import itertools
 from pathlib import Path
+from typing import Any
 import warnings
 
 import matplotlib
@@ -100,6 +101,28 @@ def _small_png(figure: plt.Figure) -> bytes:
         if small.tell() <= MOST_BYTES:
             break
     return small.getvalue()
+
+
+def tuning(outcome: dict[str, Any], out: Path) -> None:
+    """The curves of a search's trials, the best one strong, and their scores against each option."""
+    rows = outcome["trials"]
+    names = list(dict.fromkeys(name for row in rows for name in row["options"]))[:5]
+    finished = [row for row in rows if row["score"] is not None]
+    with panels(out, 1 + len(names), "a search for options") as axes:
+        for row in reversed(rows):
+            best = row["trial"] == outcome["best"]
+            look = {"color": COLOURS[1], "linewidth": 2.2} if best else {"color": COLOURS[0], "linewidth": 0.8}
+            look |= {"alpha": 1.0 if best else 0.6, "linestyle": "-" if row["state"] == "finished" else ":"}
+            axes[0].plot(row["curve"]["frames"], row["curve"]["returns"], **look)
+        axes[0].set(xlabel="frames", ylabel="return of the mean actor (dotted: ended early)")
+        for name, each in zip(names, axes[1:], strict=True):
+            values = [row["options"][name] for row in finished]
+            numbers = all(type(value) in (int, float) for value in values)
+            shown = values if numbers else [str(value) for value in values]
+            each.scatter(shown, [row["score"] for row in finished], s=18, color=COLOURS[0])
+            each.set(xlabel=name, ylabel="score")
+            if numbers and values and min(values) > 0 and max(values) > 50 * min(values):
+                each.set_xscale("log")
 
 
 def learning_curves(runs: list[Curves], out: Path | Place) -> None:

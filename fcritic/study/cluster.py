@@ -7,7 +7,8 @@ Ray is an extra (`pip install 'fcritic[cluster]'`) and is imported nowhere else.
 started on this machine, bound to loopback, with a token that only this process and its workers know.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -44,12 +45,38 @@ def run_all(
     try:
         _require_room(ray, needs)
         task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES)(_train)
-        marker = _leave_marker(waiting)
+        marker = _marker_in(waiting[0].path.parent if waiting else Path.cwd())
         for each in waiting:
             begin(each)
         places = str(marker), os.getcwd()
         jobs = {task.remote(str(each.path.resolve()), *places, each.run): each for each in waiting}
         return _watch(ray, jobs, budget, say)
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def worker(
+    folder: Path, address: str | None, needs: Needs, say: Callable[[str], None]
+) -> Iterator[tuple[Callable[[Path, Any], str], int]]:
+    """A function that continues a run of this folder on a node until its budget is spent; how many fit at once."""
+    ray = _connect(address, say)
+    try:
+        _require_room(ray, needs)
+        task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES)(_train)
+        marker = _marker_in(folder)
+
+        def work(path: Path, budget: Any) -> str:
+            job, asked = task.remote(str(path.resolve()), str(marker)), False
+            while not ray.wait([job], timeout=POLL)[0]:
+                if not asked and budget.left <= 0:
+                    ray.cancel(job)  # a KeyboardInterrupt there, which lets the run save
+                    asked = True
+            return "" if asked else _outcome(ray, job)
+
+        total = ray.cluster_resources()
+        shares = [(total.get("CPU", 0), needs.cpus), (total.get("GPU", 0), needs.gpus)]
+        yield work, max(1, int(min(has / need for has, need in shares if need)))
     finally:
         ray.shutdown()
 
@@ -89,9 +116,9 @@ def _require_room(ray: Any, needs: Needs) -> None:
         )
 
 
-def _leave_marker(waiting: list[RunProgress]) -> Path:
+def _marker_in(folder: Path) -> Path:
     """A file by which a node can tell that it sees the same folder as we do."""
-    folder = waiting[0].path.parent.resolve() if waiting else Path.cwd()
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     marker = folder / ".fcritic-shared"
     marker.touch()

@@ -1,0 +1,172 @@
+"""A search for options: what it draws, when it ends a trial, how it continues. Trials are played, not trained."""
+
+import json
+
+import pytest
+
+from fcritic.cli import tune
+from fcritic.cli.dispatch import run as command
+from fcritic.errors import UsageError
+from fcritic.study.execute import Budget
+from fcritic.study.tuning import UNTRIED, Search, Space, curve, score, table
+
+pytest.importorskip("optuna")
+SPACE = """
+[train]
+recipe = "td3"
+task = "Pendulum-v1"
+steps = 400
+seeds = 2
+
+[search]
+learning_rate = { low = 1e-5, high = 1e-2, log = true }
+critic-steps = { low = 1, high = 3 }
+actor-hidden = [[8], [8, 8]]
+normalize = [true, false]
+"""
+
+
+@pytest.fixture
+def space(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    return Space.read(str(tmp_path / "space.toml"))
+
+
+def play(returns, seen=None):
+    """A trial that is done at once, with these returns at frames 100, 200, ...: two seeds, one above, one below."""
+
+    def work(path, watch):
+        if seen is not None:
+            seen.append((path.name, json.loads((path / "config.json").read_text())))
+        with open(path / "metrics.jsonl", "w") as file:
+            for number, value in enumerate(returns(int(path.name[-4:])), start=1):
+                for seed, offset in ((0, -1), (1, 1)):
+                    row = {"seed": seed, "env_steps": 100 * number, "kind": "evaluation"}
+                    file.write(json.dumps(row | {"mean_actor": value + offset}) + "\n")
+                file.flush()
+                watch._looked = -1e9
+                if watch.left <= 0:
+                    return ""
+        (path / "checkpoints" / "step-000000000400").mkdir(parents=True)
+        return ""
+
+    return work
+
+
+def searched(folder, space, returns, trials, prune=True, seen=None):
+    search = Search(folder, space, tune._config, prune)
+    said = []
+    search.run(trials, 1, play(returns, seen), Budget(None), said.append)
+    search._lock.close()
+    return search.outcome(), said
+
+
+def test_trials_are_runs_with_the_options_that_were_drawn(space, tmp_path):
+    seen = []
+    outcome, said = searched(tmp_path / "out", space, lambda number: [0, 0, number, number + 2], 3, False, seen)
+    assert [row["trial"] for row in outcome["trials"]] == [2, 1, 0]
+    assert [row["score"] for row in outcome["trials"]] == [4, 3, 2]  # of both seeds, in the last quarter
+    assert len(said) == 3
+    drawn = {row["trial"]: row["options"] for row in outcome["trials"]}
+    assert len({options["learning-rate"] for options in drawn.values()}) == 3
+    for number, (name, config) in enumerate(seen):
+        assert name == f"trial-{number:04d}" and config["seeds"] == 2 and config["steps"] == 400
+        assert config["agent"]["learning_rate"] == drawn[number]["learning-rate"]
+        assert config["agent"]["critic_steps"] == drawn[number]["critic-steps"] in (1, 2, 3)
+        assert config["agent"]["actor_hidden"] == drawn[number]["actor-hidden"] in ([8], [8, 8])
+        assert config["normalize"] is drawn[number]["normalize"]
+    assert f"--learning-rate {drawn[2]['learning-rate']}" in outcome["command"]
+    lines = table(outcome).splitlines()
+    assert lines[0].split() == ["trial", "score", "frames", "state", *drawn[0]]
+    assert lines[1].split()[:4] == ["2", "4.0", "400", "finished"]
+
+
+def test_a_trial_below_the_median_is_ended_once_there_are_others(space, tmp_path):
+    poor = lambda number: [10, 10, 10, 10] if number < UNTRIED else [10, 0, 0, 0]
+    outcome, _ = searched(tmp_path / "out", space, lambda n: [-5, -5, -5, -5] if n == 0 else poor(n), 6)
+    states = {row["trial"]: (row["state"], row["frames"]) for row in outcome["trials"]}
+    assert states[0] == ("finished", 400)  # the worst of all, but nothing was known yet
+    assert states[4] == ("finished", 400)  # its best evaluation is as good as the median
+    worse, _ = searched(tmp_path / "worse", space, lambda n: [10] * 4 if n < UNTRIED else [0, 1, 2, 3], 5)
+    ended = worse["trials"][-1]
+    assert (ended["trial"], ended["state"], ended["frames"], ended["score"]) == (4, "ended early", 100, None)
+    assert "(0.0)" in table(worse)
+    without, _ = searched(tmp_path / "plain", space, lambda n: [10] * 4 if n < UNTRIED else [0, 1, 2, 3], 5, False)
+    assert {row["state"] for row in without["trials"]} == {"finished"}
+
+
+def test_a_search_that_was_killed_goes_on_with_the_same_trial(space, tmp_path):
+    seen = []
+
+    def killed(number):
+        if number == 1:
+            raise RuntimeError("killed")
+        return [number] * 4
+
+    search = Search(tmp_path / "out", space, tune._config)
+    with pytest.raises(RuntimeError, match="killed"):
+        search.run(3, 1, play(killed, seen), Budget(None), lambda line: None)
+    search._lock.close()
+    assert [row["state"] for row in search.outcome()["trials"]] == ["finished", "begun"]
+    outcome, _ = searched(tmp_path / "out", space, lambda number: [number] * 4, 3, seen=seen)
+    assert [name for name, _ in seen] == ["trial-0000", "trial-0001", "trial-0001", "trial-0002"]
+    assert seen[1][1] == seen[2][1]
+    assert [row["score"] for row in outcome["trials"]] == [2, 1, 0]
+    other = Space(space.train | {"seeds": 3}, space.search)
+    with pytest.raises(UsageError, match="holds a search in another space; choose another --out"):
+        Search(tmp_path / "out", other, tune._config)
+
+
+def test_two_searches_in_one_folder_are_refused(space, tmp_path):
+    first = Search(tmp_path / "out", space, tune._config)
+    with pytest.raises(UsageError, match="another process searches in"):
+        Search(tmp_path / "out", space, tune._config)
+    first._lock.close()
+
+
+def test_the_curve_waits_for_all_seeds(tmp_path):
+    rows = [(100, 0, 1.0), (100, 1, 3.0), (200, 0, 9.0)]
+    lines = [
+        json.dumps({"kind": "evaluation", "env_steps": frame, "seed": seed, "mean_actor": value})
+        for frame, seed, value in rows
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert curve(tmp_path) == {100: 2.0}
+    assert score({100: 0.0, 300: 5.0, 350: 1.0, 400: 3.0}) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[search]\nlearning-ratee = [1.0]", "unknown option --learning-ratee; did you mean --learning-rate?"),
+        ("[serch]\na = [1]", "unknown table serch; did you mean search?"),
+        ("[train]\nseeds = 1", "has nothing to search; give it a table [search]"),
+        ("[search]\ntau = 1", "tau must be a list of choices or a range"),
+        ("[search]\ntau = {low = 1, high = 0}", "tau has a range that does not rise"),
+        ("[search]\ntau = {low = 0, high = 1, log = true}", "tau is logarithmic; its range must begin above 0"),
+        ("[train]\ntau = 1\n[search]\ntau = [1]", "tau is both fixed and searched"),
+        ("[search]\nout = ['a']", "a search sets --out itself"),
+        ("[search", "cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys, text, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.toml").write_text(text)
+    assert command(["tune", "space.toml"]) == 2
+    assert said in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["space.toml"]
+
+
+def test_the_command_trains_and_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = (
+        'recipe = "td3"\ntask = "probe-policy"\nsteps = 40\nwarmup = 20\nactor-hidden = [4]\ncritic-hidden = [4]'
+    )
+    (tmp_path / "space.toml").write_text(f"[train]\n{small}\neval-every = 20\n[search]\nbatch-size = [4, 5]\n")
+    assert command(["tune", "space.toml", "--trials", "1", "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    assert outcome == json.loads((tmp_path / "runs/tune-space/tune.json").read_text())
+    (row,) = outcome["trials"]
+    assert (row["state"], row["frames"], row["curve"]["frames"]) == ("finished", 40, [20, 40])
+    assert (tmp_path / "runs/tune-space/tune.png").stat().st_size > 1000
+    assert command(["evaluate", "runs/tune-space/trial-0000", "--episodes", "1"]) == 0
