@@ -69,6 +69,19 @@ def find(named: str) -> Any:
     return held(module, name)
 
 
+def located(named: str, folder: Path) -> str:
+    """The same name with its file's path as it is now, for a run that was moved together with its code.
+
+    A relative path that leads nowhere from the working folder is tried from those above the run, nearest first.
+    """
+    found = re.fullmatch(r"(.+?\.py)(:.*)", named, re.DOTALL)
+    if not found or os.path.isabs(found[1]) or os.path.isfile(found[1]):
+        return named
+    tried = (parent / found[1] for parent in Path(os.path.realpath(folder)).parents)
+    place = next((path for path in tried if os.path.isfile(path)), None)
+    return named if place is None else f"{os.path.realpath(place)}{found[2]}"
+
+
 def held(module: ModuleType | None, qualname: str) -> Any:
     """What a module holds under a name with dots, None where it holds nothing."""
     return functools.reduce(lambda owner, name: getattr(owner, name, None), qualname.split("."), module)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+from pathlib import Path
 import re
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -14,6 +15,7 @@ import tyro
 
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.recipes import ALGORITHMS, Recipe, algorithm_of, named_recipe
+from fcritic.code import located
 from fcritic.disk import require_memory
 from fcritic.envs.local import LONGEST
 from fcritic.errors import UsageError, did_you_mean, require_at_least, shown
@@ -260,6 +262,12 @@ class TrainConfig:
         if json.dumps(read) != json.dumps(dataclasses.asdict(self)):
             raise UsageError(f"the options of {kind.__name__} are not the same again when read from config.json")
         return data
+
+    @staticmethod
+    def as_now(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """What the run in a folder has recorded, with the paths of own code as they are now."""
+        names = {name: data.get(name) for name in ("task", "recipe", "algorithm")}
+        return data | {name: located(value, folder) for name, value in names.items() if isinstance(value, str)}
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> "TrainConfig":

@@ -112,3 +112,26 @@ def test_a_plot_of_what_an_export_does_not_keep_says_why(untrained, tmp_path, ca
     for what in ("diversity", "first-reward"):
         assert run(["plot", out, "--what", what]) == 2
         assert f"which keeps its evaluations and no rows about {what}; plot the run" in capsys.readouterr().err
+
+
+def test_a_run_that_was_moved_with_its_code_finds_it(tmp_path, monkeypatch, capsys):
+    """And only where its user has named the code at its new place."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    (before / "robot.py").write_text("import gymnasium\n\ndef make():\n    return gymnasium.make('Pendulum-v1')\n")
+    monkeypatch.chdir(before)
+    fcritic.train_agent("td3", "robot.py:make", "runs/one", quiet=True, steps=40, eval_every=40, **SMALL)
+    monkeypatch.chdir(tmp_path)
+    before.rename(after)
+    robot = after / "robot.py"
+    assert run(["evaluate", "after/runs/one", "--episodes", "1"]) == 2
+    assert f"wants to run {robot}:make of {robot}; if you know and trust" in capsys.readouterr().err
+    assert run(["check", f"{robot}:make", "--steps", "30"]) == 0
+    assert run(["evaluate", "after/runs/one", "--episodes", "1"]) == 0
+    assert run(["resume", "after/runs/one", "--steps", "60", "--quiet"]) == 0
+    assert fcritic.load("after/runs/one").frame == 60
+    robot.unlink()
+    capsys.readouterr()
+    assert run(["evaluate", "after/runs/one"]) == 2
+    said = capsys.readouterr().err
+    assert "robot.py:make, but there is no file" in said and "nor is it in a folder above" in said

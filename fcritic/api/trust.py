@@ -50,7 +50,8 @@ def _require(code: Code, named: str, folder: Path, again: str) -> None:
         if Path(os.path.realpath(file)).is_relative_to(home):
             raise UsageError(f"{folder} brings the code of its own {kind}, {file}; move it out if you trust it")
     if code.flaw:
-        raise UsageError(f"{folder} names the {named}, but {code.flaw}")
+        where = f"; nor is it in a folder above {folder}" if not code.files and ".py:" in name else ""
+        raise UsageError(f"{folder} names the {named}, but {code.flaw}{where}")
     found = standing(code.files, code.name)
     if found == "trusted":
         return
@@ -71,7 +72,7 @@ def config_of(run: "RunDirectory", task: envs.Task | None = None, recipe: "Recip
     from fcritic.agents.recipes import algorithm_of, find_recipe, named_recipe
     from fcritic.config import MOST_LETTERS, TrainConfig, require_memory_for_networks
 
-    data = run.config
+    data = TrainConfig.as_now(run.config, run.path)
     if recipe is not None:
         name, agent = named_recipe(recipe)
         data |= {"recipe": name, "algorithm": algorithm_of(type(agent), name)}

@@ -76,7 +76,7 @@ def train(
     snapshot, told = None, []
     if first is not None and not newest_first(RunDirectory(out).checkpoints):
         snapshot, told = first(learning_of(config, spec))  # what it refuses leaves no directory behind either
-    complete = lambda stored: TrainConfig.from_json(stored).to_json()
+    complete = lambda stored: TrainConfig.from_json(TrainConfig.as_now(stored, Path(out))).to_json()
     known = (RunDirectory(out).path / CONFIG).exists()
     with RunDirectory.create_or_open(out, config.to_json(), command, free, complete) as run:
         notes = [note, *told, "" if seconds is None else estimate_line(seconds)]
