@@ -5,6 +5,8 @@ Gymnasium is imported only when one of its environments is built or listed.
 
 import abc
 from collections.abc import Callable
+import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -423,8 +425,19 @@ def make_gym(name: str, **kwargs: Any) -> "gymnasium.Env":
         return gymnasium.make(name, **{"disable_env_checker": True, **kwargs})
     except (gymnasium.error.Error, ImportError, TypeError, ValueError, OSError, AssertionError) as error:
         reason = " ".join(str(error).split())
+        if (unknown := re.search(r"unexpected keyword argument '(\w+)'", reason)) and unknown[1] in kwargs:
+            raise UsageError(f"{name} takes no argument {unknown[1]}{_closest(name, unknown[1])}") from error
         install = "; install it" if isinstance(error, ModuleNotFoundError) and ":" not in name else ""
         raise UsageError(f"Gymnasium cannot build '{name}': {reason}{install}") from error
+
+
+def _closest(name: str, argument: str) -> str:
+    """The hint at an argument that a registered environment does take."""
+    from gymnasium.envs.registration import load_env_creator, spec
+
+    entry = spec(name).entry_point
+    build = load_env_creator(entry) if isinstance(entry, str) else entry
+    return did_you_mean(argument, [*inspect.signature(build).parameters, "max_episode_steps"]) if build else ""
 
 
 def find_time_limit(env: Any) -> Any:
