@@ -145,6 +145,8 @@ def test_a_value_far_from_the_training_says_so(obs):
         UserWarning, match="this value means little: it acts far from all actors of the training: 1.00"
     ):
         agent.value(far, obs)
+    with pytest.warns(UserWarning, match="means little"):
+        agent.compare(0, far, obs)
     assert not agent.trust(far, obs).mark
     hard = agent.adapt(lambda torque, seen: torque[None], jnp.float32(2.0))
     worth = lambda torque: agent.value(eqx.tree_at(lambda p: p.params, hard, torque), obs).mean()

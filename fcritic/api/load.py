@@ -127,11 +127,7 @@ class TrainedAgent:
         agent's actors is valued with a warning: see `trust`.
         """
         batch, single = self._batch(obs)
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((policy, batch)))
-        if not traced and not isinstance(policy, int | np.integer):
-            trust = self._trust(policy, batch)
-            if not trust.mark:
-                warnings.warn(f"this value means little: {trust.reason}", stacklevel=2)
+        self._warn_if_far(policy, batch)
         acts = None if act is None else self._actions(act, len(batch))
         found = valuation.values(self.critics, self._sight, self._policy(policy), batch, acts)
         return found[:, 0] if single else found
@@ -139,6 +135,14 @@ class TrainedAgent:
     def trust(self, policy: int | Policy, obs: Any) -> valuation.Trust:
         """Whether the critics can judge a policy at these observations, by how far it acts from their actors."""
         return self._trust(self._policy(policy), self._batch(obs)[0])
+
+    def _warn_if_far(self, policy: int | Policy, batch: Float[Array, "batch obs"]) -> None:
+        """Says so where a policy that is none of the actors has no mark; never inside a transformation of JAX."""
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((policy, batch)))
+        if not traced and not isinstance(policy, int | np.integer):
+            trust = self._trust(policy, batch)
+            if not trust.mark:
+                warnings.warn(f"this value means little: {trust.reason}", stacklevel=3)
 
     def _trust(self, policy: Policy, batch: Float[Array, "batch obs"]) -> valuation.Trust:
         normalizer = self.normalizer if self.config.normalize else None
@@ -162,6 +166,8 @@ class TrainedAgent:
     def compare(self, policy_a: int | Policy, policy_b: int | Policy, obs: Any) -> Comparison:
         """How much more policy a is worth than policy b at these observations, without running either."""
         batch, _ = self._batch(obs)
+        for policy in (policy_a, policy_b):
+            self._warn_if_far(policy, batch)
         each = [
             valuation.values(self.critics, self._sight, self._policy(policy), batch)
             for policy in (policy_a, policy_b)
