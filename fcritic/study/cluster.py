@@ -19,6 +19,7 @@ from typing import Any
 
 from fcritic.api.trust import trust_config
 from fcritic.errors import UsageError
+from fcritic.runs.directory import RunDirectory
 from fcritic.study.execute import Budget, RunProgress, begin, resume
 from fcritic.study.spec import Run
 from fcritic.training.console import duration
@@ -64,10 +65,12 @@ def worker(
     try:
         _require_room(ray, needs)
         task = ray.remote(num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES)(_train)
-        marker = _marker_in(folder)
+        places = str(_marker_in(folder)), os.getcwd()
 
         def work(path: Path, budget: Any) -> str:
-            job, asked = task.remote(str(path.resolve()), str(marker)), False
+            config = RunDirectory(path).config
+            job = task.remote(str(path.resolve()), *places, Run(config["recipe"], config["task"]))
+            asked = False
             while not ray.wait([job], timeout=POLL)[0]:
                 if not asked and budget.left <= 0:
                     ray.cancel(job)  # a KeyboardInterrupt there, which lets the run save
