@@ -1,9 +1,12 @@
 """What new users stumbled over: words of other libraries, numbers as they write them, names of places."""
 
+import time
+
 from own_code import own_home
 import pytest
 
 import fcritic
+from fcritic.cli import progress
 from fcritic.cli.commands import TrainOptions
 from fcritic.cli.dispatch import run
 from fcritic.cli.parsing import parse
@@ -135,3 +138,14 @@ def test_a_run_that_was_moved_with_its_code_finds_it(tmp_path, monkeypatch, caps
     assert run(["evaluate", "after/runs/one"]) == 2
     said = capsys.readouterr().err
     assert "robot.py:make, but there is no file" in said and "nor is it in a folder above" in said
+
+
+def test_a_long_block_says_that_it_works_also_in_a_pipe(capsys, monkeypatch):
+    monkeypatch.setitem(progress.EVERY, False, 0.05)
+    with progress.alive("riverswim: computing"):
+        time.sleep(0.3)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "riverswim: computing ..." and len(lines) >= 3 and "so far" in lines[1]
+    with progress.alive("riverswim: computing", quiet=True):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""

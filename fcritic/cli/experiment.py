@@ -257,12 +257,14 @@ def _refuse(options: ReportOptions, file: Path) -> None:
 
 def _reported(study: Any, file: Path, options: ReportOptions, folder: Path, command: str) -> dict[str, Any]:
     """Finds, writes and prints; returns the report without the data of its picture."""
+    from fcritic.cli.progress import alive
     from fcritic.study.report import conduct, report_text
     from fcritic.study.spec import Trainings
 
     out = file.parent if options.record else Path(options.out or f"reports/{study.name}")
     runs = Trainings(folder, tuple(Path(path) for path in options.add))
-    report = conduct(study, runs, getattr(options, "quick", False), command, out, options.record)
+    with alive(f"{study.name}: computing and judging", options.json):
+        report = conduct(study, runs, getattr(options, "quick", False), command, out, options.record)
     if not options.json:
         print(report_text(report, out if options.record else out / f"{study.name}.html"), flush=True)
     shown = {name: report["data"][name] for name in study.shown if name in report["data"]}

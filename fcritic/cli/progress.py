@@ -1,6 +1,9 @@
 """How far a long command is and how long it will take, on stderr: a line of a terminal, or a few in a pipe."""
 
+from collections.abc import Iterator
+import contextlib
 import sys
+import threading
 import time
 
 from fcritic.training.console import duration
@@ -33,3 +36,21 @@ class Progress:
             print(f"\r{line}\x1b[K", end="\n" if share >= 1 else "", file=sys.stderr, flush=True)
         else:
             print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def alive(what: str, quiet: bool = False) -> Iterator[None]:
+    """A block of unknown length: says on stderr that it has begun, and now and then that it still works."""
+    done, begun = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(EVERY[False]):
+            print(f"{what}: {duration(time.monotonic() - begun)} so far", file=sys.stderr, flush=True)
+
+    if not quiet:
+        print(f"{what} ...", file=sys.stderr, flush=True)
+        threading.Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
