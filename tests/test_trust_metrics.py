@@ -97,6 +97,16 @@ def test_a_ridge_bounds_what_few_rows_say():
     assert float(damped.squared(jnp.array([0.0, 1.0]))) == pytest.approx(expected, rel=1e-3)
 
 
+def test_the_rough_norm_is_the_norm_within_its_tolerance():
+    rows = jnp.asarray(np.random.default_rng(0).normal(size=(50, 6)) * [1, 1, 0.3, 0.1, 1e-3, 0], jnp.float32)
+    fine = sampled.norm(sampled.root(rows), tolerance=1e-4)
+    rough = sampled.rough_norm(rows, tolerance=1e-4, outside=sampled.OUTSIDE)
+    assert float(rough.rank) == float(fine.rank) == 4
+    inside = rows.at[:, 4].set(0.0)
+    loose = [each._replace(outside=jnp.inf).squared(inside) for each in (rough, fine)]
+    np.testing.assert_allclose(*loose, rtol=1e-3)
+
+
 # Delta
 
 

@@ -158,7 +158,7 @@ def measure(
                 reference,
             )
 
-        norm_of = lambda rows: trust_metrics.norm(trust_metrics.root(rows), RANGE, outside=math.inf)
+        norm_of = lambda rows: trust_metrics.rough_norm(rows, RANGE, outside=math.inf)
         norm, own = norm_of(seen(policy, logged.obs, logged.act)), seen(policy, states, vmap(policy)(states))
         reference = norm_of(seen(before, states, vmap(before)(states)))
         drift = delta(policy)

@@ -78,7 +78,20 @@ def norm(
     """
     values, directions = jnp.linalg.svd(root, full_matrices=True)[1:]
     values = jnp.concatenate([values, jnp.zeros(len(directions) - len(values))]) ** 2  # fewer rows than features
-    kept = values > tolerance * values[0]
+    return _norm(values, directions, tolerance, outside, ridge)
+
+
+def rough_norm(features: Rows, tolerance: float, outside: float) -> Norm:
+    """Returns the norm of the features' second moment in a fifth of the time, by squaring it.
+
+    For a tolerance far above float32's 1e-7, as networks need it; 1e-4 for instance.
+    """
+    values, directions = jnp.linalg.eigh(features.T @ features / len(features))
+    return _norm(values, directions.T, tolerance, outside, 0.0)
+
+
+def _norm(values: Array, directions: Array, tolerance: float, outside: float, ridge: float) -> Norm:
+    kept = values > tolerance * values.max()
     damped = values + ridge * values.mean()
     scale = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, damped, 1.0)), 0.0)
     return Norm(

@@ -448,7 +448,7 @@ def _signs(
         worth = lambda pairs: values(critic.head, codes, pairs.obs[None], pairs.act[None])[0]
         taken = Pairs(logged.obs, logged.act)
         here, there, begun = seen(taken), seen(own), seen(first)
-        norm = trust_metrics.norm(trust_metrics.root(here), RANGE, outside=math.inf)
+        norm = trust_metrics.rough_norm(here, RANGE, outside=math.inf)
         ahead = discount * logged.discount
         visited = trust_metrics.visits(norm, here, there, begun, ahead)
         weights = jnp.concatenate([ahead * visited.clip(0.0) / len(visited), begins])
