@@ -1,6 +1,8 @@
 """A search for options: what it draws, when it ends a trial, how it continues. Trials are played, not trained."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -170,3 +172,18 @@ def test_the_command_trains_and_writes_a_table_and_a_picture(tmp_path, monkeypat
     assert (row["state"], row["frames"], row["curve"]["frames"]) == ("finished", 40, [20, 40])
     assert (tmp_path / "runs/tune-space/tune.png").stat().st_size > 1000
     assert command(["evaluate", "runs/tune-space/trial-0000", "--episodes", "1"]) == 0
+
+
+def test_trials_on_a_cluster_are_those_of_this_machine(tmp_path):
+    """In processes of their own, as Ray wants it, and to the same end."""
+    pytest.importorskip("ray")
+    options = "recipe = 'td3'\ntask = 'probe-policy'\nsteps = 40\nwarmup = 20\nactor-hidden = [4]"
+    (tmp_path / "space.toml").write_text(f"[train]\n{options}\neval-every = 20\n[search]\ntau = [0.1, 0.2]\n")
+    found = []
+    for where in ("here", "ray"):
+        words = ["tune", "space.toml", "--trials", "2", "--jobs", "1", "--on", where, "--out", where, "--json"]
+        started = [sys.executable, "-m", "fcritic", *words]
+        told = subprocess.run(started, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=True)
+        found.append(json.loads(told.stdout))
+    assert found[0] == found[1]
+    assert [row["state"] for row in found[1]["trials"]] == ["finished"] * 2

@@ -187,6 +187,7 @@ MARKED = {
     ],
     "cluster": [
         "test_cluster.py",
+        "test_tuning.py::test_trials_on_a_cluster_are_those_of_this_machine",
     ],
     "gpu": [
         "test_gpu.py",
