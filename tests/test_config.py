@@ -164,7 +164,7 @@ def places(data, before=()):
             yield from places(value, (*before, name))
 
 
-@pytest.mark.parametrize("recipe", ["fac-small", "sac", "td3"])
+@pytest.mark.parametrize("recipe", ["fac-small", "fsac-small", "sac", "td3"])
 def test_whatever_a_file_holds_there_is_a_config_or_one_line(recipe):
     text = json.dumps(TrainConfig.of(recipe).to_json())
     refused = 0

@@ -19,7 +19,7 @@ def test_the_python_example_runs():
 
 
 def test_every_recipe_is_listed_and_every_command_exists():
-    listed = set(re.findall(r"`((?:fac|sac|td3)[a-z-]*\+?)`", README))
+    listed = set(re.findall(r"`((?:fac|f?sac|td3)[a-z-]*\+?)`", README))
     assert set(RECIPES) <= listed <= set(RECIPES)
     assert set(re.findall(r"^    fcritic (\w+)", README, re.MULTILINE)) <= set(COMMANDS)
 

@@ -38,7 +38,7 @@ LABELS = {
     "disagreement": "deviation between the critics' values of a policy",
     "coverage": "cells of observations in the replay",
     "saturation": "share of actions at their bounds",
-    "knowledge": "rank correlation of critics' values and returns, past actors",
+    "knowledge": "rank correlation of values and returns, past actors",
     "trust": "coverage C over its least (full), Delta (dashed)",
     "success": "share of successful episodes",
     "length": "actions in an episode",
