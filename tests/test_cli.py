@@ -114,7 +114,7 @@ def test_without_options_a_cpu_gets_a_job_of_minutes(monkeypatch):
     assert found[2] == ("sac", "cartpole-swingup", 4, 7, 2_000, 8_000)
     assert calls[0][1] == "runs/fac-small-cartpole-swingup-0"
     chosen = "--recipe fac-small --action-repeat 4 --steps 56000 --warmup 2000 --eval-every 8000"
-    said = [args[-1] for args in calls]
+    said = [args[5] for args in calls]
     assert said[0] == f"by default on a CPU: {chosen}"
     assert said[2] == "by default on a CPU: --action-repeat 4 --warmup 2000 --eval-every 8000"
 
@@ -129,7 +129,7 @@ def test_what_the_device_has_chosen_is_said_and_recorded(trained, tmp_path, caps
 
 def test_on_a_gpu_the_defaults_are_the_papers(monkeypatch):
     monkeypatch.setattr("fcritic.cli.commands.on_gpu", lambda: True)
-    assert commands._default_config([]) == TrainConfig.of("fac")
+    assert commands.default_config([]) == TrainConfig.of("fac")
 
 
 def test_the_journal_tells_when_it_began_and_ended(trained):

@@ -83,11 +83,18 @@ def test_a_tracker_gets_every_number_once(tracker, name, mode, tmp_path, monkeyp
     assert [evaluation[2][f"seed-4/evaluation/actors/{place}"] for place in (0, 1)] == [3.0, 5.0]
 
 
-def test_the_real_tracker_takes_these_calls(tmp_path, monkeypatch):
+def report_apart(out, name, **variables):
+    """`report` in a process of its own, in which nothing else has imported the tracker."""
+    code = f"from test_trackers import Path, report; report(Path({str(out)!r}), log={name!r})"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])} | variables
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=environment, check=True, timeout=120
+    )
+
+
+def test_the_real_tracker_takes_these_calls(tmp_path):
     records = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="Weights & Biases is not installed")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    report(tmp_path / "run", log="wandb")
+    report_apart(tmp_path / "run", "wandb", WANDB_MODE="offline", WANDB_ERROR_REPORTING="false")
     assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
     (written,) = (tmp_path / "run").glob("wandb-*/wandb/offline-run-*/*.wandb")
     assert {step: told(items) for step, items in history(written.read_bytes(), records)} == NUMBERS
@@ -134,15 +141,10 @@ NUMBERS = {
 """What `report` tells, by its frame."""
 
 
-def test_the_real_trackio_takes_these_calls(tmp_path, monkeypatch):
-    """In a process of its own: Trackio decides where its files are when it is imported."""
+def test_the_real_trackio_takes_these_calls(tmp_path):
+    """Trackio decides where its files are when it is imported."""
     pytest.importorskip("trackio", reason="Trackio is not installed")
-    code = f"from test_trackers import Path, report; report(Path({str(tmp_path / 'run')!r}), log='trackio')"
-    environment = os.environ | {"TRACKIO_DIR": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
-    environment |= {"PYTHONPATH": str(Path(__file__).parents[1])}
-    subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=environment, check=True, timeout=120
-    )
+    report_apart(tmp_path / "run", "trackio", TRACKIO_DIR=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
     assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
     with contextlib.closing(sqlite3.connect(tmp_path / "home" / "fcritic.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()
