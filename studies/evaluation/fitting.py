@@ -49,7 +49,7 @@ class Fit:
     groups: tuple[str, ...] = ("known",)
     """Groups of policies that it is fitted with; it needs no run of them."""
     every: int = 1
-    """Of these policies, each so many-th is taken."""
+    """Of these policies, each so many-th is taken; the four seeds of a training take turns in their order."""
 
 
 ALL = ("known", "unseen", "foreign")
@@ -63,7 +63,7 @@ FITS = {
     **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},
     **{
         f"fqe-{steps} {logs}": Fit(
-            logs, EvaluatorConfig(method="fqe", steps=steps, settled=0.0), splits // 2, ALL, every=8
+            logs, EvaluatorConfig(method="fqe", steps=steps, settled=0.0), splits // 2, ALL, every=7
         )
         for logs, splits in LOGS.items()
         for steps in FQE_STEPS

@@ -239,7 +239,7 @@ def evidence(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Evidence]:
 def summary(found: dict[tuple[str, str], Evidence], logs: str = "replay") -> dict[str, Any]:
     """Returns the measures by task, group and method, means over splits, from one kind of logs.
 
-    FQE is fitted to every eighth policy. `alike` has all methods on these policies and splits alone.
+    FQE is fitted to every seventh policy. `alike` has all methods on these policies and splits alone.
     """
     tasks = {task: each for (task, kind), each in found.items() if kind == logs}
     return {
