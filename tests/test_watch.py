@@ -41,6 +41,26 @@ def test_the_folder_may_be_a_run_itself_and_links_are_not_followed(tmp_path):
     assert only(Watcher(tmp_path / "outside" / "secret"))["name"] == "secret"
 
 
+def test_runs_with_other_options_are_told_apart_and_seeds_are_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcritic.view.watch.server.SCAN_EVERY", 0.0)
+    for name, tau, seed, task in (
+        ("a", 0.01, 0, "x"),
+        ("b", 0.02, 0, "x"),
+        ("c", 0.01, 1, "x"),
+        ("d", 0.3, 0, "y"),
+    ):
+        agent = {"tau": tau, "encoder": {"probes": 4}}
+        a_run(tmp_path / name, [evaluation(1)], agent=agent, seed=seed, task=task)
+    watcher = Watcher(tmp_path)
+    told = {run["name"]: run["variant"] for run in watcher.snapshot()["runs"]}
+    assert told == {"a": "tau 0.01", "b": "tau 0.02", "c": "tau 0.01", "d": ""}
+    answer = watcher.answer("", [MEAN], [])
+    a_run(tmp_path / "e", [evaluation(1)], agent={"tau": 0.01, "encoder": {"probes": 8}}, task="x")
+    later = {run["name"]: run["variant"] for run in watcher.answer(answer["revision"], [MEAN], [])["runs"]}
+    assert later["e"] == "encoder.probes 8, tau 0.01" and later["b"] == "encoder.probes 4, tau 0.02"
+    assert "d" not in later
+
+
 def test_hours_leave_out_pauses_and_frames_that_were_taken_again():
     history = History()
     lines = [(0, 0, "begin"), (3600, 10, None), (7200, 20, "end"), (90_000, 15, "begin"), (93_600, 30, None)]

@@ -15,10 +15,12 @@ export function filtered(runs, choice) {
     .sort(byName);
 }
 
+// Runs are one group where their options are the same, too.
 export function groupOf(run, choice) {
-  if (choice.group === "recipe") return run.recipe;
+  const recipe = run.variant ? `${run.recipe}, ${run.variant}` : run.recipe;
+  if (choice.group === "recipe") return recipe;
   if (choice.group === "task") return run.task;
-  return choice.group === "both" ? `${run.recipe} on ${run.task}` : run.name;
+  return choice.group === "both" ? `${recipe} on ${run.task}` : run.name;
 }
 
 // Every group with its colour, in the order of names; the same for all panels.

@@ -1,7 +1,7 @@
 """Runs that are watched: which there are, where each stands, whether it is well. Read from their files alone."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import fcntl
 import hashlib
 import math
@@ -118,10 +118,12 @@ class WatchedRun:
         self.place, self.name = place, name
         self.id = hashlib.sha256(name.encode()).hexdigest()[:12]
         self.running, self.revision = False, 0
+        self.variant = ""  # what makes it another than runs of its recipe and task, see `variants`
         self.curves = Curves(Tail(place / METRICS))
         self.history, self._place = History(), Cursor()
         self._journal = Tail(place / JOURNAL)
         self._config: dict[str, Any] = {}
+        self.options: dict[str, str] = {}
         self._config_changed = -1.0
 
     def look(self) -> bool:
@@ -147,6 +149,7 @@ class WatchedRun:
                 self._config_changed = changed
                 content = (self.place / CONFIG).read_json()
                 self._config = content if isinstance(content, dict) else {}
+                self.options = dict(_flat(self._config))
         except (OSError, ValueError):
             self._config = {}
 
@@ -172,6 +175,7 @@ class WatchedRun:
             "id": self.id,
             "name": self.name,
             "recipe": self._text("recipe"),
+            "variant": self.variant,
             "task": self._text("task"),
             "seeds": seeds,
             "state": self.state,
@@ -210,12 +214,74 @@ class WatchedRun:
             notes.append("silent: it holds its lock but writes no rows")
         return notes
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Recipe and task; runs of a kind are averaged where they have the same options."""
+        return self._text("recipe"), self._text("task")
+
     def _text(self, name: str) -> str:
         value = self._config.get(name)
         return value[:100] if isinstance(value, str) else "unknown"
 
     def _number(self, name: str) -> int:
         return int(number(self._config.get(name)) or 0)
+
+
+# What makes runs of the same recipe and task different
+
+HOW_LONG = {
+    "steps",
+    "seed",
+    "seeds",
+    "recipe",
+    "task",
+    "version",
+    "keep",
+    "knowledge",
+    "deterministic",
+    "value_limit",
+}
+HOW_SEEN = {
+    "env_processes",
+    "env_timeout",
+    "log",
+    "log_every",
+    "eval_every",
+    "eval_episodes",
+    "save_every",
+    "on_fault",
+}
+WHEREVER = HOW_LONG | HOW_SEEN
+"""Fields of a configuration that leave a run the same kind: how long, how often looked at, with what luck."""
+
+MOST_OPTIONS, MOST_DIFFERENT = 300, 3
+"""Options of a run that are compared, and those that are named."""
+
+
+def _flat(config: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Options and their values as text, those of a group after its name."""
+    for name, value in list(config.items())[:MOST_OPTIONS]:
+        if not before and name in WHEREVER:
+            continue
+        if isinstance(value, dict):
+            yield from _flat(value, "" if name == "agent" else f"{before}{name}."[:60]) if len(before) < 120 else ()
+        else:
+            yield f"{before}{name}"[:80], str(value)[:40]
+
+
+def variants(every: Iterable[WatchedRun]) -> dict[str, str]:
+    """The options, by run, in which runs of the same recipe and task differ."""
+    kinds: dict[tuple[str, str], list[WatchedRun]] = {}
+    for run in every:
+        kinds.setdefault(run.kind, []).append(run)
+    found: dict[str, str] = {}
+    for same in kinds.values():
+        names = {name for run in same for name in run.options}
+        differ = sorted(name for name in names if len({run.options.get(name) for run in same}) > 1)
+        for run in same:
+            told = [f"{name} {run.options.get(name, 'unset')}" for name in differ[:MOST_DIFFERENT]]
+            found[run.id] = ", ".join(told)
+    return found
 
 
 # The runs below a folder, and which of them are training

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fcritic.errors import UsageError
 from fcritic.view.watch.reading import MOST_POINTS
-from fcritic.view.watch.run import Locks, WatchedRun, runs
+from fcritic.view.watch.run import Locks, WatchedRun, runs, variants
 
 FIRST_BUDGET, BUDGET = 1.0, 0.4
 """Seconds of reading in a first and in a later answer. A long history comes in parts: the page asks again."""
@@ -41,7 +41,12 @@ class Watcher:
         """Finds runs that appeared, went or changed, without reading their metrics."""
         if time.monotonic() - self._scanned >= SCAN_EVERY:
             self._scan()
-        self._note(run for run in list(self.runs.values()) if run.look())
+        changed = [run for run in list(self.runs.values()) if run.look()]
+        for name, variant in variants(self.runs.values()).items() if changed else ():
+            if self.runs[name].variant != variant:
+                self.runs[name].variant = variant
+                changed.append(self.runs[name])
+        self._note(changed)
 
     def _note(self, changed: Iterable[WatchedRun]) -> None:
         self._revision += 1
