@@ -229,29 +229,10 @@ class WatchedRun:
 
 # What makes runs of the same recipe and task different
 
-HOW_LONG = {
-    "steps",
-    "seed",
-    "seeds",
-    "recipe",
-    "task",
-    "version",
-    "keep",
-    "knowledge",
-    "deterministic",
-    "value_limit",
-}
-HOW_SEEN = {
-    "env_processes",
-    "env_timeout",
-    "log",
-    "log_every",
-    "eval_every",
-    "eval_episodes",
-    "save_every",
-    "on_fault",
-}
-WHEREVER = HOW_LONG | HOW_SEEN
+WHAT = {"recipe", "task", "version", "steps", "seed", "seeds"}
+HOW_OFTEN = {"log", "log_every", "eval_every", "eval_episodes", "save_every", "keep", "knowledge"}
+HOW_SAFE = {"env_processes", "env_timeout", "on_fault", "value_limit", "deterministic"}
+WHEREVER = WHAT | HOW_OFTEN | HOW_SAFE
 """Fields of a configuration that leave a run the same kind: how long, how often looked at, with what luck."""
 
 MOST_OPTIONS, MOST_DIFFERENT = 300, 3
