@@ -162,6 +162,8 @@ def report_of(evaluator: Any, ranking: Any, candidates: "list[Candidate]") -> di
                 "chance_best": float(row.chance_best) if several and row.trust.mark else None,
                 "trusted": bool(row.trust.mark),
                 "coverage": float(row.trust.coverage),
+                "far": float(row.trust.signs.far),
+                "concentrability": float(row.trust.signs.concentrability),
                 "spread": float(row.trust.spread),
                 "reason": row.trust.reason,
                 "measured": None,
