@@ -2,6 +2,8 @@
 
 import time
 
+import gymnasium
+import numpy as np
 from own_code import own_home
 import pytest
 
@@ -107,6 +109,30 @@ def test_another_size_of_observations_is_called_so(untrained):
     assert "sees observations of 3 numbers, and an observation of Hopper-v5 has 11; name the task" in str(
         error.value
     )
+
+
+class Sized(gymnasium.Env):
+    """As many numbers as its class says."""
+
+    size = 3
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self):
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (self.size,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(self.size, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(self.size, np.float32), 0.0, False, True, {}
+
+
+def test_a_run_whose_task_has_grown_is_told_so(tmp_path, monkeypatch):
+    options = {"recipe": "td3", **SMALL, "task": Sized, "out": str(tmp_path / "run"), "quiet": True}
+    fcritic.train_agent(steps=30, **options)
+    monkeypatch.setattr(Sized, "size", 4)
+    with pytest.raises(UsageError, match=r"sees observations of 3 numbers, and an observation of .* has 4"):
+        fcritic.train_agent(steps=60, **options)
 
 
 def test_a_plot_of_what_an_export_does_not_keep_says_why(untrained, tmp_path, capsys):

@@ -82,7 +82,7 @@ class Checkpoints:
     """The checkpoints of one training, made of its snapshots and made into them."""
 
     def __init__(self, run: RunDirectory, config: TrainConfig, learning: Learning):
-        self._config, self._learning = config, learning
+        self._run, self._config, self._learning = run, config, learning
         rows = ReplayLog(run.replay, (config.seeds, config.envs, width_of(learning.spec)), config.replay)
         self._saved = Snapshots(run, rows, config.keep)
 
@@ -112,7 +112,13 @@ class Checkpoints:
 
         None if there is no checkpoint at all; if there are some but none is whole, that is an error.
         """
-        return self._saved.restore(self._like, self._snapshot)
+        try:
+            return self._saved.restore(self._like, self._snapshot)
+        except CheckpointError as error:
+            size = self._learning.spec.obs_dim
+            for directory in checkpoint.newest_first(self._run.checkpoints)[:1]:
+                raise _about_observations(self._config, directory, size) or error from error
+            raise
 
     def load(self) -> tuple[Found | None, dict[Place, CheckpointError]]:
         """As `restore`, but changes nothing."""
