@@ -191,19 +191,19 @@ class Robot(gym.Env):
 OWN = """
 from fcritic.study.comparison import Better, Comparison
 from fcritic.study.spec import Run
-import beside
+import its_sizes
 
 STUDY = Comparison("mine", "Is it better?", tuple(
     Run("td3", "probe-both", envs=1, seeds=2, steps=300, label=label, options=(
         ("warmup", 100), ("eval_every", 150), ("agent.batch_size", size), ("agent.actor_hidden", (8,)),
-        ("agent.critic_hidden", (8,)))) for label, size in beside.SIZES.items()),
+        ("agent.critic_hidden", (8,)))) for label, size in its_sizes.SIZES.items()),
     claims=(Better("more data per update helps", "large", "small"),))
 """
 
 
 def test_a_file_of_ones_own_is_a_study(tmp_path: Path, monkeypatch, capsys):
     """It trains, continues, judges and reports as the studies of the package do; its task is trusted as typed."""
-    (tmp_path / "beside.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    (tmp_path / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")
     (tmp_path / "robot.py").write_text(ROBOT)
     file = tmp_path / "mine.py"
     file.write_text(OWN.replace("probe-both", f"{tmp_path}/robot.py:Robot"))
@@ -222,8 +222,8 @@ def test_a_file_of_ones_own_is_a_study(tmp_path: Path, monkeypatch, capsys):
 
 def test_a_record_of_trainings_keeps_what_was_recorded_before(checkout: Path, capsys):
     """Rows of methods that have no folder here stay to the letter, those trained here are written anew."""
-    (checkout / "beside.py").write_text("SIZES = {'small': 4, 'large': 8}")
-    (checkout / "mine.py").write_text(OWN.replace("import beside", "from studies.theory import beside"))
+    (checkout / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    (checkout / "mine.py").write_text(OWN.replace("import its_sizes", "from studies.theory import its_sizes"))
     head = "task,envs,method,seed,frames,mean_actor,actors\n"
     kept = "probe-both,1,large,0,150,0.50,1 0\nprobe-both,1,large,1,150,0.25,0 1\nelsewhere,1,other,0,150,7.10,7\n"
     (checkout / "mine.csv").write_text(head + "probe-both,1,small,0,150,9.99,9\n" + kept)

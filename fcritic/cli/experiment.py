@@ -263,7 +263,7 @@ def _reported(study: Any, file: Path, options: ReportOptions, folder: Path, comm
 
     out = file.parent if options.record else Path(options.out or f"reports/{study.name}")
     runs = Trainings(folder, tuple(Path(path) for path in options.add))
-    with alive(f"{study.name}: computing and judging", options.json):
+    with alive(f"{study.name}: computing and judging", quiet=options.json or bool(study.runs)):
         report = conduct(study, runs, getattr(options, "quick", False), command, out, options.record)
     if not options.json:
         print(report_text(report, out if options.record else out / f"{study.name}.html"), flush=True)
