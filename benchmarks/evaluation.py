@@ -33,8 +33,8 @@ class Options:
     """Folder of policies and logs; made where it lacks the task."""
     policies: int = 40
     """Unseen policies that are valued."""
-    steps: int = 4000
-    """Updates of the peer for each policy, of 256 rows."""
+    steps: int = 20_000
+    """Updates of the peer for each policy, of 256 rows; its target follows every 100, so 4,000 are far too few."""
     environment: str | None = None
     """Virtual environment of the peer; made and filled by pip where it is missing."""
     out: str | None = None

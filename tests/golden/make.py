@@ -324,7 +324,7 @@ tran | xyz | train --recipe fac-smal | train --recipe fac-small --recipe=x | tra
 train --task probe-bot | train --task pendulum-v1 | train --task CartPole-v1 | train --sead 1
 train --task probe-both --action-repeat 2 | train --probe-scale=1 | evaluate begun --episode 3
 evaluate begun --recipe fac | train extra | train fac-shared | train cheetah-run | describe sac++
-evaluate begun file | train --normalize false | train --steps ten | train --steps 1e6 | resume begun --steps ten
+evaluate begun file | train --normalize false | train --steps ten | train --steps 1.5 | resume begun --steps ten
 train --tau much | train --actor-hidden 8 x | train --pairing none | train --envs 0 | train --seeds -1
 train --seed -1 | train --learning-rate nan | train --tau 2 | train --discount 1 | train --encoder.heads 3
 resume begun --steps 0 | evaluate begun --episodes 0 | train --out | train --recipe | describe --task | evaluate
