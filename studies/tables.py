@@ -16,7 +16,8 @@ A table stands between two marks, which are comments in Markdown. The first says
 verdicts theorem-1 -->` all claims of a study, `<!-- results: counts theory -->` their number by outcome,
 and `<!-- results: counts -->` that of the paper's claims by group.
 `<!-- results: ranking tasks unseen -->` has rank correlation, regret of the best and error of all methods on unseen
-policies (or known, foreign), `alike` instead of `tasks` those on the policies that FQE was fitted to.
+policies (or known, foreign), `alike` instead of `tasks` those on the policies that FQE was fitted to, and
+`<!-- results: ranking -->` how many policies are trusted, and how many of these lie inside of their interval.
 `<!-- results: speed -->`, `peers` and `reliability` show what `benchmarks/results` has recorded.
 """
 
@@ -61,7 +62,7 @@ def table(order: str) -> str:
     if kind == "counts":
         return _counts(names[0]) if names else _paper_counts()
     if kind == "ranking":
-        return _ranking(*names)
+        return _ranking(*names) if names else _inside()
     if kind == "speed":
         return _speed()
     if kind == "peers":
@@ -179,13 +180,28 @@ def _ranking(kind: str, group: str) -> str:
         task: {method: [told[name] for name in measures] for method, told in each.items()}
         for task, each in found.items()
     }
+    whole = [each for each in cells.values() if len(each) == len(methods)]
     cells["mean"] = {
-        method: np.mean([each[method] for each in cells.values() if method in each], axis=0).tolist()
-        for method in methods
+        method: np.mean([each[method] for each in whole], axis=0).tolist() for method in methods if whole
     }
     text = lambda values: ", ".join(f"{value:.2f}" for value in values)
-    lines = [[task, *(text(each.get(method, [])) for method in methods)] for task, each in cells.items()]
-    return markdown([["rank, regret, error", *(f"`{method}`" for method in methods)], *lines])
+    size = lambda task: ", ".join(f"{found[task]['functional'][name]}" for name in ("policies", "splits"))
+    lines = [
+        [task, size(task) if task in found else "", *(text(each.get(method, [])) for method in methods)]
+        for task, each in cells.items()
+    ]
+    return markdown([["rank, regret, error", "policies, splits", *(f"`{method}`" for method in methods)], *lines])
+
+
+def _inside() -> str:
+    """Trusted policies and the share of them inside of their interval, by task and group."""
+    report = json.loads((HERE / "evaluation" / "results" / "summary.json").read_text(encoding="utf-8"))["trust"]
+    groups = list(next(iter(report.values())))
+    share = lambda each: (
+        f"{each['trusted']} of {each['policies']}" + (f", {each['inside']:.2f}" if each["trusted"] else "")
+    )
+    lines = [[task, *(share(each[group]) for group in groups)] for task, each in report.items()]
+    return markdown([["trusted, share inside", *groups], *lines])
 
 
 def _speed() -> str:

@@ -55,7 +55,7 @@ def rows_of(error: float) -> list[dict]:
             each = {
                 "functional": truth + off,
                 "blind": 45.0,
-                "nearest": truth,
+                "nearest": truth + 5.0,
                 "fqe": truth,
                 "fqe_8x": 45.0 + number % 2,
             }

@@ -111,7 +111,7 @@ class EvaluatorConfig:
     members: int = 4
     """Critics in the ensemble; each learns from its own part of the data and of the policies (fqe: always 1)."""
     steps: int = 8_000
-    """Most updates of each critic; twice as many changed no rank in the study of evaluation."""
+    """Most updates of each critic."""
     settled: float = 0.005
     """A fit begins to end once the values of its policies move by less than this share of their range, mean over
     policies, from one fifth of its updates to the next; 0: it takes all its steps."""

@@ -62,6 +62,10 @@ class FSAC(FAC):
             raise UsageError("soft actors climb the mean of all critics; leave --pairing at mean")
         if self.explore.noise or self.actor_reach is not None:
             raise UsageError("soft actors explore by themselves; leave out --explore.noise and --actor-reach")
+        if self.trust.rest_above is not None or self.trust.region is not None:
+            raise UsageError(
+                "soft actors neither rest nor step less; leave out --trust.rest-above and --trust.region"
+            )
         if not 1 <= self.subset <= self.critic_count:
             raise UsageError(f"--subset must be 1 to {self.critic_count}, the critics, not {self.subset}")
         if self.initial_temperature <= 0:

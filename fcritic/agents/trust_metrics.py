@@ -4,8 +4,9 @@
 a sample, and measures are the weights of these rows. The features of a network are its last hidden layer, in which
 the value is linear. On all pairs of a finite MDP, weighted by their probabilities, the estimates are exact.
 
-Nothing is ever squared before it is inverted: a second moment A is carried as its root R with R'R = A, which QR
-updates block by block. Successor features are nearly collinear, and float32 has no digits to lose.
+Where small directions count, a second moment A is not squared before it is inverted: its root R with R'R = A is
+carried, which QR updates block by block. Successor features are nearly collinear, and float32 has few digits.
+For the features of networks, of which only large directions count, `rough_norm` is faster.
 """
 
 from collections.abc import Callable

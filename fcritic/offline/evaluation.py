@@ -63,7 +63,7 @@ CONCENTRATED = 1000.0
 
 WIDENED = 2.0
 """Critics that learn from the same logs also err together. Intervals are wider by this factor than disagreement
-alone would have them, so that about nine in ten values lay inside in the study of evaluation."""
+alone would have them; read off two tasks of the study of evaluation, which tells how often values lie inside."""
 
 AGREED = 0.5
 """The widest half of an interval of a policy that is trusted, as a share of the range of values."""

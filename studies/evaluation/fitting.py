@@ -147,9 +147,9 @@ def fit(
     fitted = np.flatnonzero(np.isin(groups, job.groups))[:: job.every]
     judged = fitted if config.method == "fqe" else np.arange(len(policies))
     begun = time.perf_counter()
-    if kept.is_dir():
-        evaluator = Evaluator.load(str(kept))
-    else:
+    evaluator = Evaluator.load(str(kept)) if kept.is_dir() else None
+    names = tuple(policies[number].name for number in fitted)
+    if evaluator is None or (evaluator.names, evaluator.config) != (names, config):
         evaluator = Evaluator.fit(data, [policies[number] for number in fitted], config, seed=split)
         kept.parent.mkdir(parents=True, exist_ok=True)
         evaluator.save(str(kept))

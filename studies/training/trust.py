@@ -7,8 +7,8 @@ from studies.training.ablated import Changes, with_fields
 TASKS = {"Pendulum-v1": (30_000, 1), "cartpole-swingup": (60_000, 4), "reacher-easy": (60_000, 4)}
 TASKS |= {"walker-walk": (60_000, 4), "cheetah-run": (60_000, 4)}
 """Frames, and frames for each decision."""
-REST: Changes = {"trust.rest_above": 1.0}
-"""What data of the actor's own have."""
+REST: Changes = {"trust.rest_above": 2.0}
+"""Data of the actor's own have 1, and up to 2 where a batch has few more rows than the features have directions."""
 REGION: Changes = {"trust.region": 1.0}
 ONE: Changes = {"critic_steps": 1}
 VARIANTS: dict[str, Changes] = {
