@@ -1,5 +1,6 @@
 """A search for options: what it draws, when it ends a trial, how it continues. Trials are played, not trained."""
 
+from functools import partial
 import json
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from fcritic.study.execute import Budget
 from fcritic.study.tuning import UNTRIED, Search, Space, curve, score, table
 
 pytest.importorskip("optuna")
+
+CONFIGURE = partial(tune._config, "space.toml")
 SPACE = """
 [train]
 recipe = "td3"
@@ -56,7 +59,7 @@ def play(returns, seen=None):
 
 
 def searched(folder, space, returns, trials, prune=True, seen=None):
-    search = Search(folder, space, tune._config, prune)
+    search = Search(folder, space, CONFIGURE, prune)
     said = []
     search.run(trials, 1, play(returns, seen), Budget(None), said.append)
     search._lock.close()
@@ -105,7 +108,7 @@ def test_a_search_that_was_killed_goes_on_with_the_same_trial(space, tmp_path):
             raise RuntimeError("killed")
         return [number] * 4
 
-    search = Search(tmp_path / "out", space, tune._config)
+    search = Search(tmp_path / "out", space, CONFIGURE)
     with pytest.raises(RuntimeError, match="killed"):
         search.run(3, 1, play(killed, seen), Budget(None), lambda line: None)
     search._lock.close()
@@ -116,14 +119,45 @@ def test_a_search_that_was_killed_goes_on_with_the_same_trial(space, tmp_path):
     assert [row["score"] for row in outcome["trials"]] == [2, 1, 0]
     other = Space(space.train | {"seeds": 3}, space.search)
     with pytest.raises(UsageError, match="holds a search in another space; choose another --out"):
-        Search(tmp_path / "out", other, tune._config)
+        Search(tmp_path / "out", other, CONFIGURE)
 
 
 def test_two_searches_in_one_folder_are_refused(space, tmp_path):
-    first = Search(tmp_path / "out", space, tune._config)
+    first = Search(tmp_path / "out", space, CONFIGURE)
     with pytest.raises(UsageError, match="another process searches in"):
-        Search(tmp_path / "out", space, tune._config)
+        Search(tmp_path / "out", space, CONFIGURE)
     first._lock.close()
+
+
+def test_a_trial_that_was_asked_to_stop_is_gone_on_with(space, tmp_path):
+    search, calls = Search(tmp_path / "out", space, CONFIGURE), []
+
+    def stopped(path, watch):
+        watch._stopping.set()  # as Ctrl-C does
+        return "ended by a signal"
+
+    search.run(1, 1, stopped, Budget(None), calls.append)
+    search._lock.close()
+    outcome, _ = searched(tmp_path / "out", space, lambda number: [1, 2, 3, 4], 1)
+    assert [(row["trial"], row["state"]) for row in outcome["trials"]] == [(0, "finished")]
+    assert calls == []
+
+
+def test_arguments_of_the_task_reach_the_trials(tmp_path):
+    config = CONFIGURE(["--recipe", "td3", "--task", "Pendulum-v1", "--task-args", "g=5.0"])
+    assert config.task == "Pendulum-v1?g=5.0"
+
+
+def test_code_that_a_space_names_runs_once_it_is_trusted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    for line in ("task = './evil.py:make'", "recipe = './evil.py:Agent'"):
+        (tmp_path / "space.toml").write_text(f"[train]\n{line}\n[search]\nlearning-rate = [1e-4, 1e-3]\n")
+        assert command(["tune", "space.toml"]) == 2
+        said = capsys.readouterr().err
+        assert "if you know and trust that code" in said and said.count("\n") == 1
+    assert not (tmp_path / "ran").exists() and not (tmp_path / "runs").exists()
 
 
 def test_the_curve_waits_for_all_seeds(tmp_path):

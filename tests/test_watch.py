@@ -61,6 +61,22 @@ def test_runs_with_other_options_are_told_apart_and_seeds_are_not(tmp_path, monk
     assert "d" not in later
 
 
+def test_runs_that_differ_late_or_at_the_end_of_a_value_are_told_apart_and_older_ones_are_not(tmp_path):
+    same = {"a": 1, "b": 2, "c": 3}
+    for name, changes in {
+        "1": {"z": "x" * 60 + "1"},
+        "2": {"z": "x" * 60 + "2"},
+        "3": {"a": 0, "b": 0, "c": 0},
+    }.items():
+        a_run(tmp_path / "new" / name, [evaluation(1)], agent={"d": 4, "z": "x"} | same | changes)
+    a_run(tmp_path / "new" / "4", [evaluation(1)], agent={"d": 5, "z": "x", "a": 0, "b": 0, "c": 0})
+    told = [run["variant"] for run in Watcher(tmp_path / "new").snapshot()["runs"]]
+    assert len(set(told)) == 4
+    a_run(tmp_path / "old" / "1", [evaluation(1)], agent=same)
+    a_run(tmp_path / "old" / "2", [evaluation(1)], agent=same | {"new": None})
+    assert {run["variant"] for run in Watcher(tmp_path / "old").snapshot()["runs"]} == {""}
+
+
 def test_hours_leave_out_pauses_and_frames_that_were_taken_again():
     history = History()
     lines = [(0, 0, "begin"), (3600, 10, None), (7200, 20, "end"), (90_000, 15, "begin"), (93_600, 30, None)]

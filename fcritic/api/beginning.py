@@ -105,7 +105,7 @@ def _require_same_sizes(config: TrainConfig, name: str, newest: Place, learning:
     """Refuses, in the words of a task, a checkpoint whose agents see or do something else."""
     groups, facts = checkpoint.load(newest, ["agent"])
     mean, row, spec = groups["agent"].get("normalizer/mean"), facts.get("row"), learning.spec
-    if mean is None or not isinstance(row, list) or not row or type(row[-1]) is not int:
+    if mean is None or mean.ndim == 0 or not isinstance(row, list) or not row or type(row[-1]) is not int:
         return
     obs, act = mean.shape[-1], row[-1] - 2 * mean.shape[-1] - 2
     for what, there, here in (("observations", obs, spec.obs_dim), ("actions", act, spec.act_dim)):

@@ -87,18 +87,25 @@ def difference(agent: TrainedAgent, content: bytes, actor: int | None = None, co
         file.write(content)
         file.seek(0)
         session = Apart("onnx", file)
-    ((_, _, shape), *_), *_ = session.ask("describe")[0]
+    ((_, _, shape), *_), *_ = _asked(session, "describe")[0]
     obs = np.random.default_rng(0).standard_normal((count, agent.spec.obs_dim))
     if agent.config.normalize:
         mean, variance = np.asarray(agent.normalizer.mean), np.asarray(agent.normalizer.variance)
         obs = mean + np.sqrt(variance) * obs
     obs = obs.astype(np.float32)
     given = obs.reshape(count, *shape[1:])
-    _, (found,) = session.ask("run", [given], output=ACTION, names=[OBSERVATION])
+    _, (found,) = _asked(session, "run", [given], output=ACTION, names=[OBSERVATION])
     with jax.default_matmul_precision("float32"):  # a GPU rounds otherwise
         wanted = agent.act(obs, actor)
     half = agent.units.actions.half_range.reshape(agent.units.actions.low.shape)
     return float(np.max(np.abs(found.astype(np.float64) - wanted) / np.where(half > 0, half, 1.0)))
+
+
+def _asked(session: Apart, *words: Any, **facts: Any) -> Any:
+    try:
+        return session.ask(*words, **facts)
+    except ValueError as error:
+        raise UsageError(f"the file could not be checked: ONNX Runtime {error}") from error
 
 
 class _Graph:

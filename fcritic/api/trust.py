@@ -44,11 +44,26 @@ def require_trusted(task: str, folder: Path) -> None:
 
 
 def _require(code: Code, named: str, folder: Path, again: str) -> None:
-    kind, _, name = named.partition(" ")
+    kind = named.partition(" ")[0]
     home = Path(os.path.realpath(folder))
     for file in code.files:
         if Path(os.path.realpath(file)).is_relative_to(home):
             raise UsageError(f"{folder} brings the code of its own {kind}, {file}; move it out if you trust it")
+    _require_known(code, named, folder, again)
+
+
+def require_trusted_words(values: dict[str, str], file: str) -> None:
+    """Refuses a task or a recipe that a file of options names, whose code is not trusted as it is now."""
+    recipe, task = values.get("recipe", ""), values.get("task", "")
+    if ":" in recipe:
+        again = f"fcritic describe --recipe {shlex.quote(recipe)}"
+        _require_known(code_named(recipe), f"recipe {recipe}", Path(file), again)
+    if task and (code := envs.code_of(task)) is not None:
+        _require_known(code, f"task {task}", Path(file), f"fcritic check {shlex.quote(task)}")
+
+
+def _require_known(code: Code, named: str, folder: Path, again: str) -> None:
+    kind, _, name = named.partition(" ")
     if code.flaw:
         where = f"; nor is it in a folder above {folder}" if not code.files and ".py:" in name else ""
         raise UsageError(f"{folder} names the {named}, but {code.flaw}{where}")

@@ -55,7 +55,7 @@ def train(args: list[str]) -> int:
     """`fcritic train`: parse, train, tell what to do next."""
     default = default_config(args)
     options = parse(TrainOptions, args, "train", TrainOptions(default))
-    config = _with_task_args(options)
+    config = with_task_args(options)
     trust_config(config)
     out = options.out or f"runs/{config.run_name}"
     note = _chosen_by_device(args, default)
@@ -68,12 +68,12 @@ MINUTES = {"recipe": "fac-small", "action_repeat": 4, "steps": 56_000, "warmup":
 
 def default_config(args: list[str]) -> TrainConfig:
     """The config before its options: that of the recipe, which decides what options there are, on this device."""
-    if "from" in _values(args):
-        return _default_of_run(_values(args))
+    if "from" in values_of(args):
+        return _default_of_run(values_of(args))
     defaults = {} if on_gpu() else dict(MINUTES)
-    if "task" in _values(args):
+    if "task" in values_of(args):
         defaults.pop("action_repeat", None)  # it is meant for the default task
-    recipe = _values(args).get("recipe", defaults.pop("recipe", TrainConfig.recipe))
+    recipe = values_of(args).get("recipe", defaults.pop("recipe", TrainConfig.recipe))
     return TrainConfig.of(recipe, **{name: value for name, value in defaults.items() if name != "recipe"})
 
 
@@ -88,7 +88,7 @@ def _default_of_run(given: dict[str, str]) -> TrainConfig:
     return dataclasses.replace(config, begin_from=None, data=(), warmup_actions="policy")
 
 
-def _values(args: list[str]) -> dict[str, str]:
+def values_of(args: list[str]) -> dict[str, str]:
     """The options in a command line that have not been parsed yet; of several the last one counts."""
     found = {}
     for index, arg in enumerate(args):
@@ -100,14 +100,14 @@ def _values(args: list[str]) -> dict[str, str]:
 
 def _chosen_by_device(args: list[str], default: TrainConfig) -> str:
     """One line with what the device has decided, where the command line has not."""
-    if "from" in _values(args):
-        return f"options that are not given are those of {_values(args)['from']}"
-    names = [name for name in MINUTES if name not in _values(args)]
+    if "from" in values_of(args):
+        return f"options that are not given are those of {values_of(args)['from']}"
+    names = [name for name in MINUTES if name not in values_of(args)]
     chosen = " ".join(f"--{name.replace('_', '-')} {getattr(default, name)}" for name in names)
     return f"by default on a {'GPU' if on_gpu() else 'CPU'}: {chosen}" if names else ""
 
 
-def _with_task_args(options: "TrainOptions | DescribeOptions") -> TrainConfig:
+def with_task_args(options: "TrainOptions | DescribeOptions") -> TrainConfig:
     """The configuration with all that its task is given."""
     config = options.config
     return dataclasses.replace(config, task=with_arguments(config.task, of_words(options.task_args)))
@@ -257,7 +257,7 @@ def describe(args: list[str]) -> None:
     from fcritic.training.cost import describe, describe_text
 
     options = parse(DescribeOptions, args, "describe", DescribeOptions(default_config(args)))
-    config = _with_task_args(options)
+    config = with_task_args(options)
     trust_config(config)
     facts = describe(config)
     line = about(config.recipe)

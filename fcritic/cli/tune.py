@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from functools import partial
 import json
 from pathlib import Path
 import sys
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from fcritic.api.trust import trust_config
-from fcritic.cli.commands import TrainOptions, default_config
+from fcritic.api.trust import require_trusted_words
+from fcritic.cli.commands import TrainOptions, default_config, values_of, with_task_args
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
@@ -25,7 +26,8 @@ class TuneOptions:
     """Searches for options of `fcritic train`. The same command continues what was stopped or killed."""
 
     space: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SPACE")]]
-    """TOML or JSON file: [train] has options that all trials share, [search] choices or ranges of others."""
+    """TOML or JSON file: [train] has options that all trials share, [search] choices or ranges of others. Code that
+    it names must be trusted: fcritic check TASK."""
     out: str | None = None
     """Folder of the search; without it runs/tune-NAME, after the file."""
     trials: int = 20
@@ -33,7 +35,7 @@ class TuneOptions:
     jobs: int | None = None
     """Trials side by side; by default 1 here, and on Ray as many as its CPUs and GPUs allow."""
     prune: bool = True
-    """End a trial whose curve is below the median of the others at the same frame."""
+    """End a trial whose best evaluation so far is below the median of the others at the same frame."""
     budget: str | None = None
     """Stop cleanly after this time: 25m, 1.5h, 90s."""
     yes: bool = False
@@ -63,7 +65,8 @@ def tune(args: list[str]) -> None:
     space, budget = Space.read(options.space), Budget(parse_budget(options.budget))
     folder = Path(options.out or f"runs/tune-{Path(options.space).stem}")
     say = lambda line: print(line, file=sys.stderr, flush=True)
-    search = Search(folder, space, _config, options.prune)
+    configure = partial(_config, options.space)
+    search = Search(folder, space, configure, options.prune)
     with contextlib.ExitStack() as stack:
         if options.on == "ray":
             needs = cluster.Needs(options.cpus, options.gpus)
@@ -79,13 +82,13 @@ def tune(args: list[str]) -> None:
     print(json.dumps(outcome, indent=2) if options.json else f"{table(outcome)}\nwrote {folder / 'tune.png'}")
 
 
-def _config(words: list[str]) -> TrainConfig:
-    """The config of a trial, through the same door as a command line."""
+def _config(file: str, words: list[str]) -> TrainConfig:
+    """The config of a trial, through the same door as a command line. The file is data and may be a stranger's."""
+    require_trusted_words(values_of(words), file)
     options = parse(TrainOptions, words, "train", TrainOptions(default_config(words)))
     if options.out is not None or options.yes or options.quiet or options.json or options.callback is not None:
         raise UsageError("a search sets --out itself and prints by itself; leave out what is no option of training")
-    trust_config(options.config)  # the user named the file that names its code
-    return options.config
+    return with_task_args(options)
 
 
 def _require_agreed(space: "Space", options: TuneOptions, left: float) -> None:
@@ -93,7 +96,7 @@ def _require_agreed(space: "Space", options: TuneOptions, left: float) -> None:
     from fcritic.training.cost import DAY, estimated_seconds, require_agreed
 
     if left > DAY and not options.yes:
-        config = _config(space.words(space.first()))
+        config = _config(options.space, space.words(space.first()))
         seconds = estimated_seconds(config, task_spec(config.task), 0)
         if seconds is not None:
             require_agreed(seconds * options.trials, f"{options.trials} trials of {config.recipe}", options.yes)

@@ -129,7 +129,9 @@ def run_one(each: RunProgress, budget: Budget) -> str:
 def resume(path: Path, budget: Budget) -> str:
     """Continues the run in a folder, in a process that ends with this one; returns its fault, or nothing."""
     command = [sys.executable, "-m", "fcritic.cli.child", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    # In a session of its own: Ctrl-C reaches this process alone, which asks the other one, once, to save and stop.
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
         try:
             _wait(process, budget)
         except BaseException:  # Ctrl-C: let it save

@@ -10,6 +10,7 @@ import dataclasses
 import fcntl
 import json
 from pathlib import Path
+import shlex
 import threading
 import time
 import tomllib
@@ -190,17 +191,24 @@ class Search:
             raise UsageError(f"another process searches in {folder}; wait for it or choose another --out") from None
         _settle(place / SPACE, dataclasses.asdict(space), folder)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        file = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
+        (place / JOURNAL).appending().close()  # what is a link or has a second name is refused
+        # Of a relative path Optuna's lock is a link to nowhere, which a kill would leave for ever.
+        journal = (folder / JOURNAL).resolve()
+        Path(f"{journal}.lock").unlink(missing_ok=True)  # nobody else is here: our own lock says so
+        file = optuna.storages.journal.JournalFileBackend(str(journal))
         plain = optuna.pruners.NopPruner()
         median = optuna.pruners.MedianPruner(n_startup_trials=UNTRIED, n_warmup_steps=steps // 4)
-        self._study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(file),
-            sampler=optuna.samplers.TPESampler(seed=0),
-            pruner=median if prune else plain,
-            study_name="fcritic",
-            direction="maximize",
-            load_if_exists=True,
-        )
+        try:
+            self._study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(file),
+                sampler=optuna.samplers.TPESampler(seed=0),
+                pruner=median if prune else plain,
+                study_name="fcritic",
+                direction="maximize",
+                load_if_exists=True,
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{folder / JOURNAL} is damaged ({error!s:.80}); choose another --out") from error
         self._states, self._trial_of = optuna.trial.TrialState, optuna.trial.Trial
         done = len(self._study.get_trials(deepcopy=False))
         if done:  # or the draws of before would come again
@@ -239,23 +247,24 @@ class Search:
         try:
             words = self.space.words(drawn)
             config = self._configure(words)
-            RunDirectory.create_or_open(
-                path, config.to_json(), f"fcritic train {' '.join(words)}", FREE_FIELDS
-            ).close()
+            command = f"fcritic train {shlex.join(words)}"
+            RunDirectory.create_or_open(path, config.to_json(), command, FREE_FIELDS).close()
             watch = Watch(self._study, trial, path, budget, stopping)
             fault = work(path, watch)
             points = watch.look()
         except UsageError as error:
             fault, points, watch = str(error), {}, None
+        if stopping.is_set():
+            return  # the same command goes on with it
         if fault:
             say(f"{name} failed: {fault}")
             self._study.tell(trial, state=self._states.FAIL)
-        elif watch is not None and watch.pruned:
-            say(f"{name} ended at frame {max(points):,} with {points[max(points)]:.1f}: {_in_words(drawn)}")
-            self._study.tell(trial, state=self._states.PRUNED)
         elif points and RunDirectory(path).newest_frame() >= config.iterations * config.frames_per_iteration:
             say(f"{name}: {score(points):.1f} with {_in_words(drawn)}")
             self._study.tell(trial, score(points))
+        elif watch is not None and watch.pruned:
+            say(f"{name} ended at frame {max(points):,} with {points[max(points)]:.1f}: {_in_words(drawn)}")
+            self._study.tell(trial, state=self._states.PRUNED)
 
     def outcome(self) -> dict[str, Any]:
         """All trials, the best first, as JSON can hold it."""
@@ -278,7 +287,7 @@ class Search:
         last = lambda row: row["curve"]["returns"][-1:] or [-np.inf]
         rows.sort(key=lambda row: (row["score"] is None, [-value for value in (row["score"] or 0.0, *last(row))]))
         best = rows[0] if rows and rows[0]["score"] is not None else None
-        command = None if best is None else f"fcritic train {' '.join(self.space.words(best['options']))}"
+        command = None if best is None else f"fcritic train {shlex.join(self.space.words(best['options']))}"
         return {"best": None if best is None else best["trial"], "command": command, "trials": rows}
 
     def _value(self, name: str, value: Any) -> Any:

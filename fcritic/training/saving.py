@@ -241,7 +241,8 @@ def load_state(
 def _about_observations(config: TrainConfig, directory: Place, size: int) -> CheckpointError | None:
     """The error for a checkpoint whose agent sees observations of another size than the task has."""
     with contextlib.suppress(CheckpointError):
-        seen = checkpoint.load(directory, ["agent"])[0]["agent"].get("normalizer/mean", np.empty(size)).shape[-1]
+        mean = checkpoint.load(directory, ["agent"])[0]["agent"].get("normalizer/mean", np.empty(size))
+        seen = mean.shape[-1] if mean.ndim else size
         if seen != size:
             return CheckpointError(
                 f"{directory} is of an agent that sees observations of {seen} numbers, and an observation of "

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 import fcntl
 import hashlib
+from itertools import islice
 import math
 import os
 from pathlib import Path
@@ -149,7 +150,7 @@ class WatchedRun:
                 self._config_changed = changed
                 content = (self.place / CONFIG).read_json()
                 self._config = content if isinstance(content, dict) else {}
-                self.options = dict(_flat(self._config))
+                self.options = dict(islice(_flat(self._config), MOST_OPTIONS))
         except (OSError, ValueError):
             self._config = {}
 
@@ -235,34 +236,45 @@ HOW_SAFE = {"env_processes", "env_timeout", "on_fault", "value_limit", "determin
 WHEREVER = WHAT | HOW_OFTEN | HOW_SAFE
 """Fields of a configuration that leave a run the same kind: how long, how often looked at, with what luck."""
 
-MOST_OPTIONS, MOST_DIFFERENT = 300, 3
-"""Options of a run that are compared, and those that are named."""
+MOST_OPTIONS, MOST_DIFFERENT, DEEPEST = 300, 3, 4
+"""Options of a run that are compared, those of them that are named, and groups within groups."""
 
 
-def _flat(config: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: dict[str, Any], groups: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Options and their values as text, those of a group after its name."""
-    for name, value in list(config.items())[:MOST_OPTIONS]:
-        if not before and name in WHEREVER:
+    for name, value in config.items():
+        if not groups and name in WHEREVER:
             continue
+        inside = groups if name == "agent" else (*groups, name)
         if isinstance(value, dict):
-            yield from _flat(value, "" if name == "agent" else f"{before}{name}."[:60]) if len(before) < 120 else ()
+            yield from _flat(value, inside) if len(inside) < DEEPEST else ()
         else:
-            yield f"{before}{name}"[:80], str(value)[:40]
+            yield ".".join(inside)[:80], str(value)[:4000]
 
 
 def variants(every: Iterable[WatchedRun]) -> dict[str, str]:
-    """The options, by run, in which runs of the same recipe and task differ."""
+    """The options, by run, in which runs of the same recipe and task differ; an option must be known of all."""
     kinds: dict[tuple[str, str], list[WatchedRun]] = {}
     for run in every:
         kinds.setdefault(run.kind, []).append(run)
     found: dict[str, str] = {}
     for same in kinds.values():
-        names = {name for run in same for name in run.options}
-        differ = sorted(name for name in names if len({run.options.get(name) for run in same}) > 1)
+        names = set.intersection(*(set(run.options) for run in same))
+        differ = sorted(name for name in names if len({run.options[name] for run in same}) > 1)
         for run in same:
-            told = [f"{name} {run.options.get(name, 'unset')}" for name in differ[:MOST_DIFFERENT]]
+            told = [f"{name} {_short(run.options[name])}" for name in differ[:MOST_DIFFERENT]]
+            if rest := [run.options[name] for name in differ[MOST_DIFFERENT:]]:
+                told.append(f"{len(rest)} more ({_digest(rest)})")
             found[run.id] = ", ".join(told)
     return found
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 40 else f"{value[:30]}... ({_digest(value)})"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:4]
 
 
 # The runs below a folder, and which of them are training
