@@ -17,8 +17,8 @@ from fcritic.agents.base import AbstractAgent, Learner, net
 from fcritic.agents.cloud import Drawn
 from fcritic.agents.fac import FAC, FACState
 from fcritic.agents.losses import Pairing, encode_all, weigh_gradient
-from fcritic.agents.sac import sampled, temperature_loss
-from fcritic.errors import UsageError, require_at_least
+from fcritic.agents.sac import require_soft, sampled, temperature_loss
+from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import ActorEncoder, ProbedBehaviour
 from fcritic.networks.critics import ValueHead, values
 from fcritic.networks.policies import GaussianPolicy
@@ -68,12 +68,7 @@ class FSAC(FAC):
             )
         if not 1 <= self.subset <= self.critic_count:
             raise UsageError(f"--subset must be 1 to {self.critic_count}, the critics, not {self.subset}")
-        if self.initial_temperature <= 0:
-            raise UsageError(f"--initial-temperature must be above 0, not {self.initial_temperature:g}")
-        require_at_least(0, temperature_learning_rate=self._temperature_rate)
-        low, high = self.log_std_range
-        if not low < high:
-            raise UsageError(f"--log-std-range must be two numbers in rising order, not {low:g} {high:g}")
+        require_soft(self.initial_temperature, self._temperature_rate, self.log_std_range)
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> FSACState:
         """Returns actors, critics, targets and temperatures."""

@@ -52,12 +52,7 @@ class SAC(CriticEnsembleAgent[SACState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.initial_temperature <= 0:
-            raise UsageError(f"--initial-temperature must be above 0, not {self.initial_temperature:g}")
-        require_at_least(0, temperature_learning_rate=self._temperature_rate)
-        low, high = self.log_std_range
-        if not low < high:
-            raise UsageError(f"--log-std-range must be two numbers in rising order, not {low:g} {high:g}")
+        require_soft(self.initial_temperature, self._temperature_rate, self.log_std_range)
 
     def init(self, spec: EnvSpec, key: PRNGKeyArray) -> SACState:
         """Returns actor, critics, targets and temperature."""
@@ -137,6 +132,16 @@ def temperature_loss(
     The published loss has alpha in place of log alpha; it has the same sign and zero, and Adam's steps are alike.
     """
     return log_temperature * jax.lax.stop_gradient(-log_prob - target_entropy)
+
+
+def require_soft(temperature: float, rate: float, log_std_range: tuple[float, float]) -> None:
+    """Refuses what no soft actor can have."""
+    if temperature <= 0:
+        raise UsageError(f"--initial-temperature must be above 0, not {temperature:g}")
+    require_at_least(0, temperature_learning_rate=rate)
+    low, high = log_std_range
+    if not low < high:
+        raise UsageError(f"--log-std-range must be two numbers in rising order, not {low:g} {high:g}")
 
 
 def sampled(

@@ -24,6 +24,7 @@ from fcritic.errors import UsageError
 from fcritic.offline.evaluation import AGREED, COVERED
 from fcritic.results.plots import COLOURS, panels
 from fcritic.study.spec import Findings, Section, Study, Table, Trainings, Verdict, judged, plain
+from fcritic.training.knowledge import rank_correlation, ranks
 from studies.evaluation import fitting, gathering
 
 GROUPS = ("unseen", "known", "foreign")
@@ -51,7 +52,7 @@ def measures(truth: np.ndarray, value: np.ndarray, span: float) -> dict[str, flo
     spread = float(value.var())
     slope = float(((value - value.mean()) * (truth - truth.mean())).mean()) / spread if spread > 0 else float("nan")
     return {
-        "rank": rank_correlation(truth, value),
+        "rank": rank_correlation(truth, value) or 0.0,  # of values that are all the same
         "regret1": regret(1),
         "regret5": regret(5),
         "error": float(np.abs(value - truth).mean()) / span,
@@ -59,25 +60,12 @@ def measures(truth: np.ndarray, value: np.ndarray, span: float) -> dict[str, flo
     }
 
 
-def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Returns Spearman's correlation, with mean ranks for ties; 0 where one side is constant."""
-    ranks = [_ranks(each) for each in (first, second)]
-    if min(each.std() for each in ranks) == 0:
-        return 0.0
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
-def _ranks(value: np.ndarray) -> np.ndarray:
-    _, place, count = np.unique(value, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[place]
-
-
 def area_under_roc(score: np.ndarray, found: np.ndarray) -> float:
     """Returns the chance that a score is higher where something is to be found than where not; NaN without both."""
     if found.all() or not found.any():
         return float("nan")
-    ranks = _ranks(score)
-    below = ranks[found].sum() - found.sum() * (found.sum() + 1) / 2
+    places = ranks(score)
+    below = places[found].sum() - found.sum() * (found.sum() + 1) / 2
     return float(below / (found.sum() * (~found).sum()))
 
 
@@ -362,7 +350,7 @@ def scatter(found: Evidence) -> dict[str, dict[str, Any]]:
         group: {
             "value": said.value[who],
             "truth": found.truth[who],
-            "rank": rank_correlation(found.truth[who], said.value[who]),
+            "rank": rank_correlation(found.truth[who], said.value[who]) or 0.0,
         }
         for group, who in groups.items()
         if who.sum() >= FEWEST
