@@ -11,12 +11,13 @@ import pytest
 import scipy.stats
 from test_inspection import TASK, agent_of
 
+from fcritic.api.load import load
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training
-from fcritic.view.inspection.inspect import page
+from fcritic.view.inspection.inspect import _probes, page
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,8 @@ def test_the_command_tells_what_it_found(findings):
     assert (findings["agent"]["seed"], findings["agent"]["frame"], findings["agent"]["critics"]) == (5, 6, 3)
     assert len(findings["slice"]["plain"]) == 25 and len(findings["probes"]) == 3
     assert findings["embedding"]["frames"] == [3, 6]
+    assert findings["names"]["observation_names"] == ["observation[0]"]
+    assert findings["names"]["action_names"] == ["action[0]"]
     early, late = findings["embedding"]["critics"][0]["points"]
     np.testing.assert_allclose(early, late, atol=1e-5)  # nothing was learned between
     on_line = findings["line"]
@@ -58,6 +61,22 @@ def test_the_command_tells_what_it_found(findings):
     mean = np.mean(findings["slice"]["predicted"], axis=0)
     expected = scipy.stats.spearmanr(mean, findings["slice"]["discounted"]).statistic
     assert findings["slice"]["agreement"]["mean"]["rank"] == pytest.approx(expected)
+
+
+def test_actions_at_probe_states_are_the_actors_own_in_the_tasks_units(tmp_path):
+    """The pendulum's torques lie between -2 and 2."""
+    config = TrainConfig(agent_of(shared=True), recipe="fac", task="Pendulum-v1", replay=10)
+    with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), "") as directory:
+        training = Training.begin(config, directory, quiet=True)
+        training.save()
+        training.close()
+    agent = load(tmp_path / "run")
+    (found, *_) = _probes(agent, np.zeros((1, 3), np.float32), (2, 0, 1))
+    torques = np.array([each["actions"] for each in found["top"]])
+    states = np.array([each["state"] for each in found["top"]], np.float32)
+    assert torques.shape == (5, 3, 1)
+    np.testing.assert_allclose(torques[:, 0], agent.act(states, 2), rtol=1e-5)
+    np.testing.assert_allclose(torques[:, 2], agent.act(states, 1), rtol=1e-5)
 
 
 def test_mistakes_are_one_line(saved, capsys):
@@ -106,6 +125,7 @@ def test_the_page_draws_without_errors_and_shows_names_as_text(findings, tmp_pat
     assert "<title>inspect &lt;script&gt;document.title='owned'&lt;</title>" in drawn
     assert "&lt;/script&gt;&lt;img" in drawn and "<img" not in drawn
     assert drawn.count("<svg") == 6 and drawn.count("<circle") > 60
+    assert ">observation[0]</th>" in drawn and ">action[0] of actor 2 (-1 to 1)</th>" in drawn
 
 
 @pytest.mark.slow

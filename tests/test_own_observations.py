@@ -93,6 +93,24 @@ def test_the_suites_dicts_are_the_same_again():
     assert units.flatten(found).tolist() == [0, 1, 2, 3, 4]
 
 
+def test_numbers_are_called_by_the_tasks_own_parts():
+    names = lambda task, count: envs.task_units(task)[1].obs_names(count)
+    assert names("cartpole-swingup", 5) == [
+        "position[0]",
+        "position[1]",
+        "position[2]",
+        "velocity[0]",
+        "velocity[1]",
+    ]
+    assert names("hopper-hop", 15)[-2:] == ["touch[0]", "touch[1]"] and names("walker-walk", 24)[14] == "height"
+    assert names("Pendulum-v1", 3) == ["observation[0]", "observation[1]", "observation[2]"]
+    arm = ["arm[0, 0]", "arm[0, 1]", "arm[1, 0]", "arm[1, 1]"]
+    assert names(envs.name_of(lambda: Parts()), 7) == [*arm, "goal.at[0]", "goal.at[1]", "goal.at[2]"]
+    of_tuple = envs.task_units(envs.name_of(lambda: Parts("tuple")))[1]
+    assert of_tuple.obs_names(7)[3:5] == ["observation[0][3]", "observation[1][0]"]
+    assert of_tuple.action_names == ["action[0]", "action[1]"]
+
+
 def reach(params, seen):
     return params["gain"] * (seen["goal"]["at"][:2] - seen["arm"][0])
 

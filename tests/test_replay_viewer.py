@@ -18,6 +18,7 @@ from viewer_pages import (
     outcome_of,
     poses_of,
     read_picture,
+    unboxed,
     untrained,
 )
 
@@ -66,6 +67,8 @@ def test_poses_in_the_page_are_those_of_mujoco(shown):
         still = set(range(8)) - set(data["scene"]["moving"])
         for body in still:
             assert (np.stack(seen)[:, body] == data["scene"]["still"][body]).all()
+        assert unboxed(told["observations"]).shape == (1001, 17)
+    assert data["observation_names"][7:9] == ["position[7]", "velocity[0]"] and data["action_low"] == [-1] * 6
     assert outcome["bytes"] == out.stat().st_size < 3e6
     assert [each["actor"] for each in outcome["actors"]] == [0, 1] and outcome["seed"] == 3
 

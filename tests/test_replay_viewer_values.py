@@ -5,7 +5,8 @@ import re
 
 import jax
 import numpy as np
-from viewer_pages import CHROMIUM, data_of, in_browser, numbers, outcome_of, untrained
+import pytest
+from viewer_pages import CHROMIUM, data_of, in_browser, numbers, outcome_of, unboxed, untrained
 
 from fcritic import envs
 from fcritic.agents.sac import SAC
@@ -47,15 +48,24 @@ def test_a_task_without_mujoco_has_traces_and_says_that_it_has_no_geometry(tmp_p
     assert any("is not made with MuJoCo" in note for note in data["notes"])
     assert any("entropy" in note for note in data["notes"])
     (told,) = data["episodes"]
-    observations = numbers(told["observations"]).reshape(3, 201)
+    assert data["observation_names"] == ["observation[0]", "observation[1]", "observation[2]"]
+    assert (data["action_names"], data["action_low"], data["action_high"]) == (["action[0]"], [-2], [2])
+    observations = unboxed(told["observations"])
     env = envs.make("Pendulum-v1", seed=2)
-    np.testing.assert_allclose(observations[:, 0], env.reset(), rtol=1e-6)
-    for step, action in enumerate(numbers(told["actions"])):
-        expected = env.step(np.array([action], np.float32))
-        np.testing.assert_allclose(observations[:, step + 1], expected.obs, atol=1e-5)
+    exact = [env.reset()]
+    torques = numbers(told["actions"])
+    exact += [env.step(np.array([torque / 2], np.float32)).obs for torque in torques]
+    finest = np.ptp(exact, axis=0) / 65535
+    assert (np.abs(observations - exact).max(axis=0) < 0.51 * finest + 1e-5).all()
+    (printed,) = outcome["actors"]
+    assert printed["actions"] == {"action[0]": pytest.approx([torques.min(), torques.max()])}
+    assert printed["observations"]["observation[2]"] == pytest.approx(
+        [min(each[2] for each in exact), max(each[2] for each in exact)], abs=1e-5
+    )
     assert numbers(told["value"]).shape == (201,) and not told["seconds"]
     if CHROMIUM is not None:
         dom, complaints = in_browser(out, "#measure")
         assert complaints == [] and "data-errors" not in dom and 'data-drawn="none"' in dom
-        assert "<b>observations</b>" in dom and "This task has no geometry to draw" in dom
+        assert "<b>observations</b>" in dom and "<b>actions, -2 to 2</b>" in dom
+        assert re.search(r"observation\[2\]<output>-?\d", dom) and "This task has no geometry to draw" in dom
         assert re.search(r'id="view"[^>]* hidden', dom)

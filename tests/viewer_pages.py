@@ -59,10 +59,15 @@ def numbers(text, kind="<f4"):
     return np.frombuffer(base64.b64decode(text), kind).astype(float)
 
 
+def unboxed(packed, name="data"):
+    """Rows of numbers that were packed in the box that holds them."""
+    low, size = np.array(packed["low"]), np.array(packed["size"])
+    return low + size * numbers(packed[name], "<u2").reshape(-1, len(low)) / 65535
+
+
 def poses_of(packed):
     """Positions (states, bodies, 3) and quaternions (states, bodies, 4)."""
-    low, size = np.array(packed["low"]), np.array(packed["size"])
-    positions = low + size * numbers(packed["positions"], "<u2").reshape(-1, len(low)) / 65535
+    positions = unboxed(packed, "positions")
     rotations = numbers(packed["rotations"], "<u2") / 65535 * 2 - 1
     return positions.reshape(len(positions), -1, 3), rotations.reshape(len(positions), -1, 4)
 

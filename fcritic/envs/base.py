@@ -57,11 +57,36 @@ class Units:
     unflatten: Callable[[Any], Any] | None = None
     """The way back, of an array of NumPy or JAX, where an observation has several parts."""
 
+    def obs_names(self, obs_dim: int) -> list[str]:
+        """Of each number of a flat observation: `position[0]` of a part; `observation[0]` where it has none."""
+        places = np.arange(obs_dim)
+        if self.unflatten is not None:
+            return names_of("", self.unflatten(places))
+        return names_of("observation", places.reshape(self.obs_shape or -1))
+
+    @property
+    def action_names(self) -> list[str]:
+        """Of each number of a flat action."""
+        return names_of("action", self.actions.low)
+
     @staticmethod
     def plain(spec: EnvSpec) -> "Units":
         """Of a task whose own units are the networks'."""
         ones = np.ones(spec.act_dim, np.float32)
         return Units(ActionRange(-ones, ones), (spec.obs_dim,), lambda seen: np.array(seen, np.float32))
+
+
+def names_of(name: str, part: Any) -> list[str]:
+    """Of each number in an array, or in a Dict or Tuple of them, in order."""
+    if isinstance(part, dict):
+        return [
+            each for key, inner in part.items() for each in names_of(f"{name}.{key}" if name else str(key), inner)
+        ]
+    if isinstance(part, tuple):
+        name = name or "observation"
+        return [each for place, inner in enumerate(part) for each in names_of(f"{name}[{place}]", inner)]
+    places = np.ndindex(np.shape(part))
+    return [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
 
 
 class Step(NamedTuple):

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fcritic.envs import Units
 from fcritic.view.cast import Values, returns_to_go, whole_returns
 from fcritic.view.episode import Episode
-from fcritic.view.scene import ROTATION_ERROR, pack_poses, position_error, text_of
+from fcritic.view.scene import ROTATION_ERROR, in_box, pack_poses, position_error, text_of
 
 SCRIPTS = ("mathematics.js", "shapes.js", "drawing.js", "traces.js", "camera.js", "player.js")
 """The program of the page, in order."""
@@ -35,8 +36,27 @@ def as_script_data(data: Any) -> str:
     return text
 
 
-def episode_data(episode: Episode, values: Values | None, gamma: float, moving: list[int]) -> dict[str, Any]:
-    """What the page needs of one episode; poses are those of the bodies that move."""
+def in_units(units: Units, actions: np.ndarray) -> np.ndarray:
+    """Actions in [-1, 1] as the task takes them, each flat."""
+    return units.actions.scale(actions).reshape(len(actions), -1)
+
+
+def names_and_bounds(units: Units, obs_dim: int) -> dict[str, Any]:
+    """What the numbers of observations and actions are called, and the task's bounds of actions."""
+    low, high = units.actions.low.ravel().tolist(), units.actions.high.ravel().tolist()
+    names = {"observation_names": units.obs_names(obs_dim), "action_names": units.action_names}
+    return names | {"action_low": low, "action_high": high}
+
+
+def ranges(names: list[str], values: np.ndarray) -> dict[str, list[float]]:
+    """The lowest and the highest of each number."""
+    return dict(zip(names, np.stack([values.min(axis=0), values.max(axis=0)], axis=1).tolist(), strict=True))
+
+
+def episode_data(
+    episode: Episode, values: Values | None, gamma: float, moving: list[int], units: Units
+) -> dict[str, Any]:
+    """What the page needs of one episode, in the task's units; poses are those of the bodies that move."""
     steps = len(episode.rewards)
     found: dict[str, Any] = {
         "steps": steps,
@@ -45,15 +65,14 @@ def episode_data(episode: Episode, values: Values | None, gamma: float, moving: 
         "seconds": episode.seconds,
         "times": text_of(episode.times),
         "rewards": text_of(episode.rewards),
-        "actions": text_of(episode.actions.T),
+        "actions": text_of(in_units(units, episode.actions).T),
+        "observations": in_box(episode.obs[:, :MOST_TRACES]),
         "measured": text_of(returns_to_go(episode.rewards, episode.discounts, gamma)),
         "whole": whole_returns(steps, episode.terminated, gamma),
     }
     if values is not None:
         found |= {name: text_of(trace) for name, trace in values._asdict().items()}
-    if episode.poses is None:
-        found["observations"] = text_of(episode.obs.T[:MOST_TRACES])
-    else:
+    if episode.poses is not None:
         found |= {"poses": pack_poses(_steady(episode.poses[:, moving])), "centre": text_of(episode.centre)}
     return found
 

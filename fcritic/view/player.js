@@ -39,6 +39,7 @@ class Player {
       `Value is Q(π, s, π(s)) of the actor's critic${some.low !== some.high ? "; the shade spans all critics" : ""}.`);
     notes.push(`Measured is the discounted return (γ = ${data.discount}) from each state to the end of the episode` +
       `${cut ? ", dashed where more than a tenth of its weight lies beyond the end" : ""}.`);
+    notes.push("Actions and observations have the task's own units.");
     if (data.error) notes.push(`Poses in this file are rounded by at most ${(data.error.position * 1000).toPrecision(2)} mm ` +
       `and ${((data.error.rotation * 180) / Math.PI).toPrecision(2)}°.`);
     byId("notes").append(...notes.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
@@ -122,15 +123,34 @@ class Player {
     const { times, rewards, measured, value, low, high, whole, steps } = this.episode, room = byId("traces");
     room.replaceChildren();
     const seek = (time) => { this.setPlaying(false); this.goTo(time); };
-    const rows = (text, width) => { const all = floatsOf(text), count = all.length / width; return Array.from({ length: count }, (_, k) => all.subarray(k * width, (k + 1) * width)); };
-    const many = (list) => list.map((values, k) => ({ values, colour: COLOURS[k % COLOURS.length] }));
-    this.traces = [new Trace(room, "reward of each action", times, [{ values: rewards, colour: "--third" }], seek)];
+    const { observation_names: seen_names, action_names, action_low, action_high } = data;
+    const few = (value) => String(Number(value.toPrecision(3))), span = (k) => `${few(action_low[k])} to ${few(action_high[k])}`;
+    const actions = floatsOf(packed.actions), { low: from, size, data: places } = packed.observations;
+    const seen_numbers = unbox(from, size, places), shown = from.length;
+    const line = (name, k, values, told) => ({ name, values, told, colour: COLOURS[k % COLOURS.length] });
+    const acted = action_names.map((name, k) =>
+      line(name, k, actions.subarray(k * steps, (k + 1) * steps), `${name}, ${span(k)}`));
+    const observed = seen_names.slice(0, shown).map((name, k) => line(name, k, Float32Array.from({ length: steps + 1 }, (_, i) => seen_numbers[i * shown + k])));
+    const same = (list) => list.every((each) => each === list[0]);
+    const bounds = same(action_low) && same(action_high) ? `, ${span(0)}` : "";
+    const part = shown < seen_names.length ? `, the first ${shown} of ${seen_names.length}` : "";
+    const left = this.widthOfNames([acted, observed]);
+    const trace = (title, series) => this.traces.push(new Trace(room, title, times, series, seek, left));
+    this.traces = [];
+    trace("reward of each action", [{ values: rewards, colour: "--third" }]);
     const seen = { name: "measured return", values: measured, colour: "--second", dashedFrom: whole };
     const said = value ? [{ name: "critic's value", values: value, colour: "--first", band: [low, high] }] : [];
-    this.traces.push(new Trace(room, value ? "value" : "discounted return to go", times, [...said, seen], seek));
-    this.traces.push(new Trace(room, "actions", times, many(rows(packed.actions, steps)), seek));
-    if (packed.observations) this.traces.push(new Trace(room, "observations", times, many(rows(packed.observations, steps + 1)), seek));
+    trace(value ? "value" : "discounted return to go", [...said, seen]);
+    trace(`actions${bounds}`, acted);
+    trace(`observations${part}`, observed);
     this.drawTraces();
+  }
+
+  // Pixels for the longest name that stands beside a row, and its reading: the same for all plots, so that moments align.
+  widthOfNames(all) {
+    const names = all.filter((series) => series.length > MOST_LINES).flat().map((each) => each.name);
+    const longest = Math.max(0, ...names.map((name) => name.length)), most = 0.4 * byId("traces").clientWidth;
+    return names.length ? Math.round(Math.min(6.2 * longest + 60, most)) : 44;
   }
 
   drawTraces() {
@@ -265,6 +285,7 @@ class Player {
     tell("return so far", brief(state ? sums[state - 1] : 0));
     if (value) tell("value", brief(value[state]));
     tell("measured", state < steps ? brief(measured[state]) : "end");
+    for (const trace of this.traces) trace.tell(state);
   }
 }
 

@@ -6,10 +6,20 @@ from typing import Any
 from fcritic import envs
 from fcritic.agents.sac import SAC
 from fcritic.disk import Place
+from fcritic.envs import Units
 from fcritic.errors import cannot_write
 from fcritic.view.cast import Cast, Values
 from fcritic.view.episode import LIMIT, Episode, record
-from fcritic.view.page import accuracy, episode_data, honesty, moving_bodies, page
+from fcritic.view.page import (
+    accuracy,
+    episode_data,
+    honesty,
+    in_units,
+    moving_bodies,
+    names_and_bounds,
+    page,
+    ranges,
+)
 from fcritic.view.scene import radius_of, scene_of, tracked_body
 
 MOST_ACTORS = 10
@@ -18,9 +28,9 @@ MOST_ACTORS = 10
 
 def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path | Place) -> dict[str, Any]:
     """Plays one episode of each actor, all from the same start, writes the page and tells what is in it."""
-    scene, episodes = play_all(cast, actors, episode_seed)
+    scene, episodes, units = play_all(cast, actors, episode_seed)
     values = [cast.values(index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
-    data = page_data(cast, actors, episode_seed, scene, episodes, values)
+    data = page_data(cast, actors, episode_seed, scene, episodes, values, units)
     text = page(f"{cast.config.task}: {cast.config.recipe}", data).encode()
     try:
         Place.of(out).replace(text)
@@ -31,25 +41,27 @@ def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path | P
     told = [
         {name: shown[name] for name in ("actor", "return", "steps", "end")}
         | {"critic": honesty(episode, value, gamma)}
+        | {"observations": ranges(units.obs_names(episode.obs.shape[1]), episode.obs)}
+        | {"actions": ranges(units.action_names, in_units(units, episode.actions))}
         for shown, episode, value in zip(data["episodes"], episodes, values, strict=True)
     ]
     return {"page": str(out), "bytes": len(text), "geometry": scene is not None} | outcome | {"actors": told}
 
 
-def play_all(cast: Cast, actors: list[int], seed: int) -> tuple[dict[str, Any] | None, list[Episode]]:
-    """How the task looks, and one episode of each actor."""
+def play_all(cast: Cast, actors: list[int], seed: int) -> tuple[dict[str, Any] | None, list[Episode], Units]:
+    """How the task looks, one episode of each actor, and the task's units."""
     config = cast.config
     env = envs.make(config.task, seed=seed, action_repeat=config.action_repeat)
     try:
         episodes = [record(env, cast.actor(index), seed, config.env_timeout) for index in actors]
         if episodes[0].poses is None:
-            return None, episodes
+            return None, episodes, env.units
         env.reseed(seed)
         env.reset()  # a task may draw sizes, places and colours at a reset: these are the episodes' own
         model, data = env.simulation() or (None, None)
         moving = moving_bodies(episodes)
         scene = scene_of(model) | {"moving": moving, "still": episodes[0].poses[0].tolist()}
-        return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes
+        return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes, env.units
     finally:
         env.close()
 
@@ -61,11 +73,12 @@ def page_data(
     scene: dict[str, Any] | None,
     episodes: list[Episode],
     values: list[Values | None],
+    units: Units,
 ) -> dict[str, Any]:
     """All that the page is told."""
     config, moving = cast.config, scene["moving"] if scene else []
     shown = [
-        {"actor": index} | episode_data(episode, value, config.agent.discount, moving)
+        {"actor": index} | episode_data(episode, value, config.agent.discount, moving, units)
         for index, episode, value in zip(actors, episodes, values, strict=True)
     ]
     return {
@@ -77,6 +90,7 @@ def page_data(
         "episode_seed": episode_seed,
         "discount": config.agent.discount,
         "action_repeat": config.action_repeat,
+        **names_and_bounds(units, episodes[0].obs.shape[1]),
         "error": accuracy(shown) if scene else None,
         "notes": _notes(cast, scene, episodes),
         "scene": scene,

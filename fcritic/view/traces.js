@@ -13,21 +13,25 @@ function brief(value) {
 }
 
 class Trace {
-  // `series`: { name, values, colour, dashedFrom, band: [low, high] }, of which only values is needed.
-  constructor(parent, title, times, series, onSeek) {
-    Object.assign(this, { times, series, end: times[times.length - 1] || 1 });
+  // `series`: { name, values, told, colour, dashedFrom, band: [low, high] }, of which only values is needed. `told` says
+  // more of a name. Names and scales stand in the `left` pixels beside the plot.
+  constructor(parent, title, times, series, onSeek, left = 44) {
+    Object.assign(this, { times, series, left, end: times[times.length - 1] || 1, readings: [] });
+    const many = series.length > MOST_LINES;
     const figure = document.createElement("figure"), caption = document.createElement("figcaption");
     caption.append(Object.assign(document.createElement("b"), { textContent: title }));
     const rows = [{ name: "below 0", colour: "--first" }, { name: "above 0", colour: "--second" }];
-    for (const { name, colour } of series.length > MOST_LINES ? rows : series.filter((each) => each.name)) {
-      const mark = Object.assign(document.createElement("span"), { textContent: name, className: "mark" });
+    for (const { name, colour, told = "" } of many ? rows : series.filter((each) => each.name)) {
+      const mark = Object.assign(document.createElement("span"), { textContent: name, className: "mark", title: told });
       mark.style.setProperty("--mark", `var(${colour})`);
+      if (!many) this.readings.push(mark.appendChild(document.createElement("output")));
       caption.append(mark);
     }
     this.plot = Object.assign(document.createElement("div"), { className: "plot" });
     this.canvas = document.createElement("canvas");
     this.cursor = Object.assign(document.createElement("div"), { className: "cursor" });
     this.plot.append(this.canvas, this.cursor);
+    if (many) this.nameRows();
     figure.append(caption, this.plot);
     parent.append(figure);
     const seek = (event) => {
@@ -36,7 +40,25 @@ class Trace {
     };
     this.plot.addEventListener("pointerdown", (event) => { this.plot.setPointerCapture(event.pointerId); seek(event); });
     this.plot.addEventListener("pointermove", (event) => { if (event.buttons) seek(event); });
-    this.left = 44;
+  }
+
+  // A name and a reading beside each row.
+  nameRows() {
+    const names = Object.assign(document.createElement("div"), { className: "rows" });
+    names.style.width = `${this.left - 6}px`;
+    this.plot.style.height = `max(8.5rem, ${13 * this.series.length}px)`;
+    for (const { name, told } of this.series) {
+      const row = names.appendChild(Object.assign(document.createElement("div"), { title: told || name }));
+      row.append(Object.assign(document.createElement("span"), { textContent: name }));
+      this.readings.push(row.appendChild(document.createElement("output")));
+    }
+    this.plot.append(names);
+  }
+
+  // Writes the numbers of a state beside their names.
+  tell(state) {
+    const named = this.series.filter((each) => each.name);
+    this.readings.forEach((reading, k) => { const { values } = named[k]; reading.textContent = brief(values[Math.min(state, values.length - 1)]); });
   }
 
   range() {
@@ -67,7 +89,6 @@ class Trace {
   // Many numbers at once: a row for each, the stronger its colour the farther it is from 0.
   drawRows(paint, width, height) {
     const rows = this.series.length, tall = height / rows, columns = Math.round(width - this.left);
-    Object.assign(paint, { font: "11px system-ui, sans-serif", textAlign: "right", textBaseline: "middle" });
     this.series.forEach(({ values }, row) => {
       let most = 1e-9;
       for (const value of values) most = Math.max(most, Math.abs(value));
@@ -78,8 +99,6 @@ class Trace {
         paint.fillRect(this.left + column, row * tall, 1, tall - (tall > 6 ? 1 : 0));
       }
       paint.globalAlpha = 1;
-      paint.fillStyle = colourOf("--quiet");
-      if (tall > 11 || row === 0 || row === rows - 1) paint.fillText(String(row), this.left - 5, (row + 0.5) * tall);
     });
   }
 

@@ -20,7 +20,7 @@ from fcritic.training.knowledge import KINDS, agreement
 from fcritic.training.saving import load_policies
 from fcritic.view.inspection import measure
 from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
-from fcritic.view.page import as_script_data
+from fcritic.view.page import as_script_data, names_and_bounds
 
 
 def principal(points: Float[np.ndarray, "n dims"]) -> tuple[Float[np.ndarray, "n 2"], list[float]]:
@@ -63,8 +63,9 @@ def inspect(
         "slice": _beside(predicted, seen, square),
         "line": {"x": x[line].tolist()} | _beside(predicted, seen, line),
         "embedding": _embedding(agent),
-        "probes": _probes(agent, seen.first),
+        "probes": _probes(agent, seen.first, corners),
     }
+    report["names"] = names_and_bounds(agent.units, agent.spec.obs_dim)
     report["knowledge"] = told_in_training(agent)
     return report | {"seconds": round(time.monotonic() - start, 1)}
 
@@ -165,15 +166,23 @@ def _embedding(agent: TrainedAgent) -> dict[str, Any]:
     return {"frames": frames, "critics": critics}
 
 
-def _probes(agent: TrainedAgent, first: np.ndarray) -> list[dict[str, Any]]:
-    """For every critic the sensitivity to each probe state, and the states that matter most."""
+def _probes(agent: TrainedAgent, first: np.ndarray, corners: tuple[int, int, int]) -> list[dict[str, Any]]:
+    """For every critic the sensitivity to each probe state, and what the states that matter most are like.
+
+    Of these the observation and what the three actors do there, in the task's units.
+    """
     found, states = measure.sensitivity(agent, agent.policies, first), measure.probes(agent)
     told = []
     _finite(found, agent)
     for own, probes in zip(found, states, strict=True):
         order = np.argsort(-own)
         share = own / (own.sum() or 1.0)
-        top = [{"probe": int(i), "share": float(share[i]), "state": probes[i].tolist()} for i in order[:TOP_PROBES]]
+        chosen = order[:TOP_PROBES]
+        acts = np.stack([agent.act(probes[chosen], actor).reshape(len(chosen), -1) for actor in corners], axis=1)
+        top = [
+            {"probe": int(i), "share": float(share[i]), "state": probes[i].tolist(), "actions": act.tolist()}
+            for i, act in zip(chosen, acts, strict=True)
+        ]
         told.append({"sensitivity": own[order].tolist(), "top": top})
     return told
 

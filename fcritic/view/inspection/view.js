@@ -3,6 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const { agent, places, slice } = data;
 const choice = { critic: "mean", returns: "discounted", same: false, cell: null };
+const MOST_ROWS = 64;
 const names = agent.corners.map((actor) => `actor ${actor}`);
 const at = (name) => document.getElementById(name);
 
@@ -167,15 +168,26 @@ function probes() {
   const width = Math.max((x(1) - x(0)) * 0.85, 0.5);
   sensitivity.forEach((value, place) => svg.append(make("rect", { x: x(place), y: y(value), width, height: Math.max(y(0) - y(value), 0), fill: "var(--green)" })));
   const half = sensitivity.reduce((found, value) => (found.sum * 2 < total ? { sum: found.sum + value, count: found.count + 1 } : found), { sum: 0, count: 0 });
-  const table = html("table"), first = table.appendChild(html("tr"));
-  first.append(...["probe", "share", "state, in the task's units"].map((name) => html("th", name)));
-  for (const { probe, share, state } of top) {
-    const row = table.appendChild(html("tr"));
-    row.append(html("td", String(probe)), html("td", `${(100 * share).toFixed(1)} %`), html("td", state.slice(0, 12).map(short).join(", ") + (state.length > 12 ? ", …" : "")));
-  }
-  const scroll = html("div", "", "scroll");
-  scroll.append(table);
-  at("probes").replaceChildren(figure(`Critic ${critic}: ${half.count} of ${sensitivity.length} probe states ${half.count === 1 ? "holds" : "hold"} half of it`, svg), scroll);
+  at("probes").replaceChildren(figure(`Critic ${critic}: ${half.count} of ${sensitivity.length} probe states ${half.count === 1 ? "holds" : "hold"} half of it`, svg));
+  probeTable(top);
+}
+
+// A column for each of the most telling probe states, a row for each number of its observation and of the actors' actions.
+function probeTable(top) {
+  const { observation_names, action_names, action_low, action_high } = data.names, table = html("table");
+  const row = (kind, name, cells) => {
+    const line = table.appendChild(html("tr"));
+    line.append(html("th", name), ...cells.map((cell) => html(kind, cell)));
+  };
+  row("th", "probe state", top.map(({ probe }) => String(probe)));
+  row("td", "share", top.map(({ share }) => `${(100 * share).toFixed(1)} %`));
+  observation_names.slice(0, MOST_ROWS).forEach((name, place) => row("td", name, top.map(({ state }) => short(state[place]))));
+  if (observation_names.length > MOST_ROWS) row("td", `and ${observation_names.length - MOST_ROWS} more`, top.map(() => ""));
+  agent.corners.forEach((actor, corner) => action_names.forEach((name, place) => {
+    const bounds = `${short(action_low[place])} to ${short(action_high[place])}`;
+    row("td", `${name} of actor ${actor} (${bounds})`, top.map(({ actions }) => short(actions[corner][place])));
+  }));
+  at("states").replaceChildren(table);
 }
 
 head();
