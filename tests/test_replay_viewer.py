@@ -139,7 +139,8 @@ def test_mouse_touch_and_keys_do_what_the_page_says(shown, tmp_path):
     const followed = camera.follow; key("f"); found.follow = camera.follow !== followed;
     key(" "); found.playing = player.playing; key(" "); found.paused = !player.playing;
     byId("scrub").value = "5"; byId("scrub").dispatchEvent(new Event("input")); found.scrubbed = player.time;
-    const plot = player.traces[0].plot.getBoundingClientRect(), middle = plot.left + 44 + (plot.width - 44) / 2;
+    const plot = player.traces[0].plot.getBoundingClientRect(), side = player.traces[0].left;
+    const middle = plot.left + side + (plot.width - side) / 2;
     player.traces[0].plot.setPointerCapture = () => {};
     player.traces[0].plot.dispatchEvent(new PointerEvent("pointerdown", { clientX: middle }));
     found.sought = player.time;
