@@ -13,7 +13,7 @@ from fcritic.study.execute import Budget, RunProgress, require_agreed_runs
 from fcritic.study.spec import Run
 from fcritic.training import cost
 from fcritic.training.console import duration
-from fcritic.training.cost import cheaper_line, count_flops, estimated_seconds, flops_per_iteration
+from fcritic.training.cost import cheaper_line, count_flops, estimated_seconds, flops_per_iteration, rough_seconds
 from fcritic.types import EnvSpec
 
 MATRIX, VECTOR = jnp.ones((30, 20)), jnp.ones(20)
@@ -82,6 +82,18 @@ def test_nothing_is_counted_for_a_small_job(monkeypatch):
     monkeypatch.setattr(cost, "flops_per_iteration", None)
     small = TrainConfig.of("fac-small", steps=56_000, action_repeat=4, warmup=2_000)
     assert estimated_seconds(small, EnvSpec(5, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "milliseconds"),
+    [("sac", 6.4), ("td3", 5.1), ("sac+", 197), ("td3+", 185), ("fac", 7558), ("fac-small", 14)],
+)
+def test_what_is_said_without_counting_is_near_what_was_recorded(recipe, milliseconds):
+    """Times of an iteration in benchmarks/results/speed/README.md."""
+    config = TrainConfig.of(recipe, steps=20_000, warmup=10_000, seeds=2)
+    learning = 2 * (config.iterations - config.warmup_iterations) * milliseconds / 1000
+    assert 0.5 < rough_seconds(config, EnvSpec(17, 6)) / learning < 2.5
+    assert rough_seconds(config, EnvSpec(17, 6), begun=config.iterations) == 0
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -202,6 +203,15 @@ def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
         training.close()
     assert "of learning to the end" not in before + after
     assert "one iteration (3 critic + 1 actor updates per 80 frames for 2 seeds) takes" in told
+
+
+def test_a_short_job_says_roughly_what_it_takes_before_anything_else(config, tmp_path, capsys):
+    train(config, tmp_path / "run")
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"roughly \d+ s to the end, judged by two CPU cores; measured once learning begins", first)
+    assert rest
+    train(config, tmp_path / "run")  # nothing is left to do
+    assert "to the end" not in capsys.readouterr().err
 
 
 def test_a_long_job_is_estimated_before_it_begins_and_started_where_that_was_agreed(

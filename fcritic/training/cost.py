@@ -27,6 +27,8 @@ DAY = 86_400.0
 
 _HOST_SECONDS = 1e-3
 """What an iteration takes besides its arithmetic, roughly."""
+_BOUND_RATE = {"cpu": 2.7e11, "gpu": 2e14}
+"""`_most_flops` per second as recorded: 1.8 to 4.3e11 for all recipes on two CPU cores, .8 to 5e14 on an H200."""
 _SHARE = 0.25
 """The share of the speed of a large product that updates reach: `fac` on two CPU cores, 16 s an iteration."""
 
@@ -45,6 +47,14 @@ def estimated_seconds(config: TrainConfig, spec: EnvSpec, begun: int = 0) -> flo
     return left * _HOST_SECONDS + updates * flops / (_SHARE * _product_rate(config.agent.compute_dtype))
 
 
+def rough_seconds(config: TrainConfig, spec: EnvSpec, begun: int = 0) -> float:
+    """The time from iteration `begun` to the end within a factor of two or three, without counting arithmetic."""
+    left = max(config.iterations - begun, 0)
+    updates = config.seeds * max(config.iterations - max(begun, config.warmup_iterations), 0)
+    rate = _BOUND_RATE["gpu" if on_gpu() else "cpu"]
+    return left * _HOST_SECONDS + updates * _most_flops(config.agent, spec) / rate
+
+
 def require_agreed(seconds: float | None, what: str, yes: bool) -> None:
     """Refuses a job that is estimated to take more than a day, unless its user has agreed."""
     if seconds is not None and seconds > DAY and not yes:
@@ -54,15 +64,19 @@ def require_agreed(seconds: float | None, what: str, yes: bool) -> None:
         )
 
 
-def estimate_line(seconds: float) -> str:
-    """The estimate, as it is said before a training begins."""
-    return f"estimated time to the end: {duration(seconds)} on this {_device()}; measured once learning begins"
+def estimate_line(seconds: float | None, rough: float) -> str:
+    """The estimate, as it is said before a training: by its arithmetic or, where that was not counted, roughly."""
+    if seconds is not None:
+        return f"estimated time to the end: {duration(seconds)} on this {_device()}; measured once learning begins"
+    recorded = "an H200" if on_gpu() else "two CPU cores"
+    return f"roughly {duration(max(rough, 1.0))} to the end, judged by {recorded}; measured once learning begins"
 
 
 def _device() -> str:
     return f"GPU ({jax.devices()[0].device_kind})" if on_gpu() else "CPU"
 
 
+@functools.cache
 def _most_flops(agent: AbstractAgent, spec: EnvSpec) -> float:
     """A bound of `flops_per_iteration` without tracing an update: each number of the state meets each row.
 

@@ -16,7 +16,7 @@ from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
 from fcritic.startup.backend import prepare, wake_device
 from fcritic.training.behaviour import behaviour
-from fcritic.training.cost import estimate_line, estimated_seconds, require_agreed
+from fcritic.training.cost import estimate_line, estimated_seconds, require_agreed, rough_seconds
 from fcritic.training.device import Device, Learning, TrainState
 from fcritic.training.evaluate import Evaluation, Evaluator
 from fcritic.training.health import require_room, require_sane_metrics, require_sane_parameters, sane_actions
@@ -71,7 +71,8 @@ def train(
     spec, _ = envs.task_units(config.task, config.action_repeat)
     require_tracker(config.log)
     require_trainable(config, RunDirectory(out))
-    seconds = estimated_seconds(config, spec, RunDirectory(out).newest_frame() // config.frames_per_iteration)
+    begun = RunDirectory(out).newest_frame() // config.frames_per_iteration
+    seconds = estimated_seconds(config, spec, begun)
     require_agreed(seconds, f"{config.recipe} on {config.task} to frame {config.steps:,}", yes)
     snapshot, told = None, []
     if first is not None and not newest_first(RunDirectory(out).checkpoints):
@@ -79,7 +80,9 @@ def train(
     complete = lambda stored: TrainConfig.from_json(TrainConfig.as_now(stored, Path(out))).to_json()
     known = (RunDirectory(out).path / CONFIG).exists()
     with RunDirectory.create_or_open(out, config.to_json(), command, free, complete) as run:
-        notes = [note, *told, "" if seconds is None else estimate_line(seconds)]
+        learns = config.iterations > max(begun, config.warmup_iterations)
+        cost = estimate_line(seconds, rough_seconds(config, spec, begun)) if learns else ""
+        notes = [note, *told, cost]
         training = Training.begin(config, run, quiet, known, snapshot)
         training.after_evaluation = after_evaluation
         training.run([line for line in notes if line])
