@@ -12,7 +12,7 @@ import pytest
 from test_train import stop_after
 
 from fcritic import ensembles
-from fcritic.agents.actor_trust import Trust, features, measure, trust_of_actors
+from fcritic.agents.actor_trust import Trust, drifts, features, trust_of_actors
 from fcritic.agents.recipes import find_recipe
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
@@ -70,7 +70,8 @@ def test_both_metrics_by_brute_force(functional: bool):
         inverse = lambda of: np.linalg.pinv(of.T @ of / len(of), rcond=1e-4, hermitian=True)
         rank = np.linalg.matrix_rank(here.T @ here, tol=1e-4 * np.linalg.eigvalsh(here.T @ here)[-1])
         covered = np.einsum("ni,ij,nj->n", there, inverse(here), there).mean() / rank
-        assert float(found["trust_by_actor"][actor]) == pytest.approx(covered, rel=1e-2)
+        fair = (40 - rank) / 40
+        assert float(found["trust_by_actor"][actor]) == pytest.approx(covered * fair, rel=1e-2)
         slopes = jax.jacrev(phi, (0, 1))(theta, theta, recent[:5])
         both, by = np.float64(slopes), inverse(there)
         first, second = np.sqrt(np.einsum("tsip,ij,tsjp->tsp", both, by, both).clip(0))
@@ -85,7 +86,7 @@ def test_the_data_of_an_actor_itself_cover_it_and_others_less():
     policies, critics, logged = state.actors.net, state.critics.net, rows(0)
     acts = vmap(ensembles.member(policies, 0))(logged.obs)
     same = trust_of_actors(TRUST, policies, critics, logged._replace(act=acts), logged.obs)["trust_by_actor"]
-    assert float(same[0]) == pytest.approx(1.0, rel=1e-3)
+    assert 0.7 < float(same[0]) < 1.0  # (40 - directions) / 40
     line = logged.obs * jnp.array([1.0, 0.1, 0.1])[None]
     narrow = logged._replace(obs=line, act=vmap(ensembles.member(policies, 0))(line))
     assert float(trust_of_actors(TRUST, policies, critics, narrow, logged.obs)["trust_by_actor"][0]) > 2
@@ -175,8 +176,8 @@ def test_growth_is_delta_over_that_of_the_reference():
     state = agent.init(SPEC, jax.random.key(0))
     policies, critics, logged = state.actors.net, state.critics.net, rows(0)
     moved = jax.tree.map(lambda leaf: leaf + 0.5 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), policies)
-    found = jax.jit(measure, static_argnums=0)(TRUST, moved, critics, logged, logged.obs, policies)
-    same = jax.jit(measure, static_argnums=0)(TRUST, policies, critics, logged, logged.obs, policies)
+    found = jax.jit(drifts, static_argnums=0)(TRUST, moved, critics, logged.obs, policies)
+    same = jax.jit(drifts, static_argnums=0)(TRUST, policies, critics, logged.obs, policies)
     np.testing.assert_allclose(same["growth"], 1.0, rtol=1e-4)
     np.testing.assert_allclose(found["growth"], found["drift"] / same["drift"], rtol=1e-3)
 

@@ -33,6 +33,7 @@ from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 _PRIOR_STREAM = 2**31  # far from 0, 1, 2, which the first parameters use
+_LEAD = -1  # the actor of an episode that has not begun
 Policies = DeterministicPolicy | GaussianPolicy | Packed
 
 
@@ -64,6 +65,23 @@ class Explorer(NamedTuple):
 
 RolloutMemory = Int[Array, ""] | Explorer
 """The rollout actor's index, with its noise where there is some."""
+
+
+class Led(NamedTuple):
+    """The actors with the one that is to begin an episode."""
+
+    policies: Policies
+    lead: Int[Array, ""]
+
+
+def led(policy: Policies | Led, memory: RolloutMemory) -> tuple[Policies, RolloutMemory]:
+    """Returns the actors, and the memory of an episode with its actor, where it begins and has none yet."""
+    if not isinstance(policy, Led):
+        return policy, memory
+    named = lambda actor: jnp.where(actor == _LEAD, policy.lead, actor)
+    return policy.policies, memory._replace(actor=named(memory.actor)) if isinstance(memory, Explorer) else named(
+        memory
+    )
 
 
 class FACState(eqx.Module):
@@ -165,6 +183,8 @@ class FAC(AbstractAgent[FACState]):
         layers = len(self.actor_hidden) + 1
         if outside := [layer for layer in self.encoder.layers if not -layers <= layer < layers]:
             raise UsageError(f"--encoder.layers names layer {outside[0]}, but actors have {layers} layers")
+        if self.trust.behaviour and self.explore.per_step:
+            raise UsageError("--trust.behaviour names an actor for an episode; leave out --explore.per-step")
         if self.cloud.policies and not self.functional:
             raise UsageError("plain critics cannot tell policies apart; leave --cloud.policies at 0")
         if self.cloud.policies and self.cloud.mixed and self.encoder.kind != "behaviour":
@@ -189,20 +209,25 @@ class FAC(AbstractAgent[FACState]):
         return FACState(learner(policies), learner(critics), critics.head, *held)
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
-        """Returns the rollout actor of the episode (line 7); no noise yet."""
-        actor = self._draw_actor(key)
+        """Returns the rollout actor of the episode (line 7), or that trust is to name it; no noise yet."""
+        actor = jnp.int32(_LEAD) if self.trust.behaviour else self._draw_actor(key)
         return Explorer(actor, jnp.zeros(spec.act_dim)) if self.explore.noise else actor
 
-    def rollout_policy(self, state: FACState) -> Policies:
+    def rollout_policy(self, state: FACState) -> Any:
+        """Returns all n actors, and which of them is to begin an episode where that depends on trust."""
+        if not self.trust.behaviour or state.steering is None:
+            return state.actors.params
+        return Led(state.actors.params, state.steering.lead)
+
+    def evaluation_policies(self, state: FACState) -> Policies:
         """Returns all n actors."""
         return state.actors.params
 
-    evaluation_policies = rollout_policy
-
     def act(
-        self, policy: Policies, memory: RolloutMemory, obs: Float[Array, " obs"], key: PRNGKeyArray
+        self, policy: "Policies | Led", memory: RolloutMemory, obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], RolloutMemory]:
         """Returns the rollout actor's action, without noise unless that is asked for (line 8)."""
+        policy, memory = led(policy, memory)
         index = memory.actor if isinstance(memory, Explorer) else memory
         if self.explore.per_step:
             index = self._draw_actor(key)
@@ -272,6 +297,11 @@ class FAC(AbstractAgent[FACState]):
         grads, metrics = jax.grad(loss, has_aux=True)(state.critics.net)
         critics = state.critics.apply(grads, self.optimiser())
         delayed = ensembles.polyak(state.targets, critics.params.head, self.tau)
+        if (steering := state.steering) is not None:
+            if self.trust.refresh_above is not None:
+                learned = ((state.critics, state.targets), (critics, delayed))
+                critics, delayed = steering.critics_after(*learned)
+            state = dataclasses.replace(state, steering=steering.counted())
         return dataclasses.replace(state, critics=critics, targets=delayed), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
@@ -287,13 +317,18 @@ class FAC(AbstractAgent[FACState]):
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
         critics = lower(state.valued_by, self.compute_dtype)
         losses, grads = actor_gradients(state.actors.net, critics, batch.obs, self.second_term, self.pairing)
-        actors, steering = state.actors.apply(grads, self.optimiser()), state.steering
-        if steering is not None:
-            steering = self.trust.steer(steering, state.actors.net, state.critics.net, batch)
-            actors = shortened(state.actors, actors, steering.steps)
+        actors, steering = self._steered(state, state.actors.apply(grads, self.optimiser()), batch)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
         bank = self.cloud.keep(state.bank, actors.net)
         return dataclasses.replace(state, actors=actors, bank=bank, steering=steering), metrics
+
+    def _steered(self, state: FACState, actors: Learner, batch: Transition) -> tuple[Learner, Steering | None]:
+        """Actors that have gone as far as trust allows them."""
+        if state.steering is None:
+            return actors, None
+        given = (state.actors.net, state.critics.net, batch, self.collectors)
+        steering = self.trust.steer(state.steering, *given)
+        return shortened(state.actors, actors, steering.steps), steering
 
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
         """Returns the critics' standard deviation about each actor, at its own actions."""

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import jax
 from jax import vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 import optax
 
+from fcritic.agents.actor_trust import shortened
 from fcritic.agents.base import AbstractAgent, Learner, net
 from fcritic.agents.cloud import Drawn
-from fcritic.agents.fac import FAC, FACState
+from fcritic.agents.fac import FAC, FACState, RolloutMemory, led
 from fcritic.agents.losses import Pairing, encode_all, weigh_gradient
 from fcritic.agents.sac import require_soft, sampled, temperature_loss
 from fcritic.errors import UsageError
@@ -62,10 +63,6 @@ class FSAC(FAC):
             raise UsageError("soft actors climb the mean of all critics; leave --pairing at mean")
         if self.explore.noise or self.actor_reach is not None:
             raise UsageError("soft actors explore by themselves; leave out --explore.noise and --actor-reach")
-        if self.trust.rest_above is not None or self.trust.region is not None:
-            raise UsageError(
-                "soft actors neither rest nor step less; leave out --trust.rest-above and --trust.region"
-            )
         if not 1 <= self.subset <= self.critic_count:
             raise UsageError(f"--subset must be 1 to {self.critic_count}, the critics, not {self.subset}")
         require_soft(self.initial_temperature, self._temperature_rate, self.log_std_range)
@@ -77,14 +74,15 @@ class FSAC(FAC):
         return FSACState(**vars(super().init(spec, key)), log_temperatures=learner)
 
     def act(
-        self, policy: Any, memory: Int[Array, ""], obs: Float[Array, " obs"], key: PRNGKeyArray
-    ) -> tuple[Float[Array, " act"], Int[Array, ""]]:
+        self, policy: Any, memory: RolloutMemory, obs: Float[Array, " obs"], key: PRNGKeyArray
+    ) -> tuple[Float[Array, " act"], RolloutMemory]:
         """Returns an action drawn from the episode's actor."""
         draw_key, actor_key = jax.random.split(key)
-        index = self._draw_actor(actor_key) if self.explore.per_step else memory
+        policy, actor = led(policy, memory)
+        index = self._draw_actor(actor_key) if self.explore.per_step else actor
         policies = net(policy)
         noise = jax.random.normal(draw_key, (policies.act_dim,))
-        return vmap(lambda one: one.sample(obs, noise)[0])(policies)[index], memory
+        return vmap(lambda one: one.sample(obs, noise)[0])(policies)[index], actor
 
     def critic_updates(
         self, state: FACState, batches: Transition, keys: Key[Array, " updates"]
@@ -127,10 +125,12 @@ class FSAC(FAC):
             return found, (value.mean(), log_prob.mean(axis=1))
 
         grads, (value, log_prob) = jax.grad(loss, has_aux=True)(state.actors.net)
-        actors = state.actors.apply(grads, self.optimiser())
+        actors, steering = self._steered(state, state.actors.apply(grads, self.optimiser()), batch)
         slope = vmap(jax.grad(temperature_loss), in_axes=(0, 0, None))
         slopes = slope(state.log_temperatures.net, log_prob, self.entropy_per_dimension * batch.act.shape[-1])
         learned = state.log_temperatures.apply(slopes, optax.adam(self._temperature_rate))
+        if steering is not None:
+            learned = shortened(state.log_temperatures, learned, steering.steps)  # or it would rise through a rest
         metrics = {
             "actor_value": value,
             "actor_grad_norm": vmap(optax.tree.norm)(grads).mean(),
@@ -138,7 +138,8 @@ class FSAC(FAC):
             "temperature": alphas.mean(),
         }
         kept = self.cloud.keep(state.bank, actors.net)
-        return dataclasses.replace(state, actors=actors, log_temperatures=learned, bank=kept), metrics
+        changed = {"actors": actors, "log_temperatures": learned, "bank": kept, "steering": steering}
+        return dataclasses.replace(state, **changed), metrics
 
     @property
     def _temperature_rate(self) -> float:

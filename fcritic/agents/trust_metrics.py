@@ -87,7 +87,7 @@ def rough_norm(features: Rows, tolerance: float, outside: float) -> Norm:
 
     For a tolerance far above float32's 1e-7, as networks need it; 1e-4 for instance.
     """
-    values, directions = jnp.linalg.eigh(features.T @ features / len(features))
+    values, directions = jnp.linalg.eigh(second_moment(features))
     return _norm(values, directions.T, tolerance, outside, 0.0)
 
 
@@ -117,6 +117,24 @@ def coverage(logged: Norm, own: Rows, weights: Weights | None = None) -> Float[A
     of pairs as the policy meets them. It is the rank of `logged` where these are the data's pairs.
     """
     return mean(logged.squared(own), weights)
+
+
+def second_moment(features: Rows, weights: Weights | None = None) -> Float[Array, "d d"]:
+    """Returns A = sum of weights phi phi'; without weights the mean."""
+    scale = jnp.full(len(features), 1 / len(features)) if weights is None else weights
+    return features.T @ (scale[:, None] * features)
+
+
+def coverage_with(
+    logged: Float[Array, "d d"],
+    added: Float[Array, "d d"],
+    own: Float[Array, "d d"],
+    share: float,
+    ridge: Array | float,
+) -> Float[Array, ""]:
+    """Returns C(pi, mu) where a share of mu is another policy's, from second moments: who should act next?"""
+    mixed = (1 - share) * logged + share * added + ridge * jnp.eye(len(own))
+    return jnp.trace(jnp.linalg.solve(mixed, own))
 
 
 # Delta, eq. (9)

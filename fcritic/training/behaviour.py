@@ -60,7 +60,7 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
         if each.shape[0] > 1:
             found["diversity"] = diversity(actions)
         if isinstance(agent, FAC) and state.agent.steering is not None:
-            found["step_by_actor"] = state.agent.steering.steps
+            found |= state.agent.steering.told()
         if isinstance(agent, FAC) and agent.trust.measure:
             keys = jax.random.split(key)
             logged = replay.sample(state.replay, learning.spec, (agent.trust.rows,), keys[0])

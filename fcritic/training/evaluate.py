@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 from jax import vmap
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 import numpy as np
 
 from fcritic import envs
@@ -83,6 +83,17 @@ class Played(NamedTuple):
     """In actions."""
     successes: Float[np.ndarray, "seeds actors"]
     """NaN where the task does not tell it."""
+    path: "Path | None" = None
+    """All of it, where that was asked for."""
+
+
+class Path(NamedTuple):
+    """What actors met in an episode, step by step; after its end others follow, with reward 0."""
+
+    obs: Float[np.ndarray, "steps seeds actors obs"]
+    reward: Float[np.ndarray, "steps seeds actors"]
+    ended: Bool[np.ndarray, "seeds actors"]
+    """Whether the task was over, not just its time."""
 
 
 class Evaluator:
@@ -102,12 +113,15 @@ class Evaluator:
         parts = ([getattr(each, name) for each in played] for name in ("returns", "lengths", "successes"))
         return [Evaluation(*seed) for seed in zip(*(np.stack(part, axis=-1) for part in parts), strict=True)]
 
-    def play(self, policies: Any, normalizer: Normalizer, salt: str) -> "Played":
-        """One episode of every actor."""
+    def play(self, policies: Any, normalizer: Normalizer, salt: str, path: bool = False) -> "Played":
+        """One episode of every actor; with its `path` if that is asked for."""
         vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt)
         first, discount = np.array(vector.obs), self._config.agent.discount
         returns, discounted, weight = np.full(vector.shape, np.nan), np.zeros(vector.shape), np.ones(vector.shape)
         lengths, successes = np.full(vector.shape, np.nan), np.full(vector.shape, np.nan)
+        met: list[np.ndarray] = []
+        rewards: list[np.ndarray] = []
+        ended = np.zeros(vector.shape, bool)
         while np.isnan(returns).any():
             if vector.steps == EPISODE_LIMIT:
                 raise UsageError(
@@ -116,15 +130,21 @@ class Evaluator:
                 )
             actions = _actions(policies, normalizer, vector.obs, self._config.normalize)
             alive = np.isnan(returns)
+            if path:
+                met.append(np.array(vector.obs))
             step, episodes = vector.step(np.asarray(actions))
             discounted += np.where(alive, weight * step.reward, 0.0)
+            if path:
+                rewards.append(np.where(alive, step.reward, 0.0))
+                ended |= alive & (step.discount == 0)
             weight *= discount
             for episode in episodes:
                 place = (episode.seed_index, episode.env_index)
                 if np.isnan(returns[place]):  # later episodes of the short-lived do not count
                     returns[place], lengths[place] = episode.total_reward, episode.length_in_steps
                     successes[place] = np.nan if episode.success is None else episode.success
-        return Played(returns, discounted, first, lengths, successes)
+        steps = Path(np.stack(met), np.stack(rewards), ended) if path else None
+        return Played(returns, discounted, first, lengths, successes, steps)
 
     def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
         config = self._config

@@ -32,6 +32,7 @@ from fcritic.training.saving import (
     with_other_numbers,
 )
 from fcritic.training.signals import Interrupted, StopSignal
+from fcritic.training.value_error import Auditor
 from fcritic.training.warmup import Chance
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
@@ -104,6 +105,7 @@ class Training:
         self.config, self.directory = config, run
         self.vector, self.report, self.checkpoints = vector, report, checkpoints
         self.evaluator, self.examiner = Evaluator(config, config.eval_episodes), Examiner(config)
+        self.auditor = Auditor(config)
         self.stop, self._retries = StopSignal(), 0
         self.after_evaluation: AfterEvaluation | None = None
         self.enough = False
@@ -255,9 +257,14 @@ class Training:
         scores = np.array([result.mean_actor for result in results])
         self.best = self.best.improved(policies, state.normalizer, scores, self.frame)
         self.report.evaluation(self.frame, results)
-        self.report.behaviour(self.frame, behaviour(self.device.learning, state, self.frame))
-        self.report.knowledge(self.frame, self.examiner.examine(self.device.learning, state, self.frame))
-        self.report.faults(self.frame, self.evaluator.take_faults() + self.examiner.take_faults())
+        given = (self.device.learning, state, self.frame)
+        rows, errors = behaviour(*given), self.auditor.audit(*given)
+        if rows and errors:
+            rows = [row | error for row, error in zip(rows, errors, strict=True)]
+        self.report.behaviour(self.frame, rows)
+        self.report.knowledge(self.frame, self.examiner.examine(*given))
+        for each in (self.evaluator, self.examiner, self.auditor):
+            self.report.faults(self.frame, each.take_faults())
         if self.after_evaluation is not None:
             self.enough = self.after_evaluation(self.frame, results, state)
 
@@ -335,6 +342,7 @@ class Training:
         self.report.close()
         self.evaluator.close()
         self.examiner.close()
+        self.auditor.close()
         self.vector.close()
 
 
