@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import equinox as eqx
 import jax
 from jax import vmap
 from jax.flatten_util import ravel_pytree
@@ -12,7 +13,9 @@ import pytest
 from test_train import stop_after
 
 from fcritic import ensembles
+from fcritic.agents import actor_trust, base
 from fcritic.agents.actor_trust import Trust, drifts, features, trust_of_actors
+from fcritic.agents.fac import Led
 from fcritic.agents.recipes import find_recipe
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
@@ -36,8 +39,14 @@ SMALL = {
 TRUST = Trust(measure=True, rows=40, states=5)
 
 
-def agent_of(**options):
-    return dataclasses.replace(find_recipe("fac-small"), **SMALL, trust=TRUST, **options)
+def agent_of(recipe: str = "fac-small", **options):
+    agent = find_recipe(recipe)
+    soft = (
+        {"critics": 2, "cloud": dataclasses.replace(agent.cloud, policies=0, bank=0)}
+        if recipe != "fac-small"
+        else {}
+    )
+    return dataclasses.replace(agent, **SMALL | soft | {"trust": TRUST} | options)
 
 
 def rows(seed: int) -> Transition:
@@ -119,6 +128,7 @@ def test_a_training_tells_and_draws_them_and_learns_the_same(tmp_path, capsys):
     behaviour = [row for row in told if row["kind"] == "behaviour"]
     assert len(behaviour) == 2
     for row in behaviour:
+        assert len(row["value_error_by_actor"]) == 2 and row["value_error"] >= abs(row["value_bias"]) - 1e-6
         assert len(row["trust_by_actor"]) == len(row["drift_by_actor"]) == 2
         assert row["trust"] > 0 < row["drift"] and 0 <= row["outside"] <= 1
         assert row["drift"] >= row["drift_printed"] - 1e-6
@@ -182,6 +192,118 @@ def test_growth_is_delta_over_that_of_the_reference():
     np.testing.assert_allclose(found["growth"], found["drift"] / same["drift"], rtol=1e-3)
 
 
+def test_who_acts_next_covers_the_actors_that_the_data_leave_out():
+    agent = dataclasses.replace(agent_of(), trust=Trust(behaviour=True, every=1))
+    state, batch = agent.init(SPEC, jax.random.key(0)), rows(0)
+    lead = {}
+    for known in (0, 1):  # whose actions are all that the replay holds
+        far = eqx.tree_at(
+            lambda p: p.network.layers[-1].bias, state.actors.net, jnp.array([[2.0, 2.0], [-2.0, -2.0]])
+        )
+        moved = dataclasses.replace(state, actors=dataclasses.replace(state.actors, params=far))
+        policy = ensembles.member(far, known)
+        logged = batch._replace(act=vmap(policy)(batch.obs), next_obs=batch.obs)
+        critics = state.critics.net
+        each = actor_trust.expected(far, critics, logged, logged.next_obs, 2)
+        for actor in range(2):
+            head, code = ensembles.member(critics.head, actor), critics.encoder(ensembles.member(far, actor))
+            moment = lambda act, head=head, code=code: _moment(
+                np.float64(vmap(lambda s, a: features(head, code, s, a))(batch.obs, act))
+            )
+            acts = [vmap(ensembles.member(far, other))(batch.obs) for other in range(2)]
+            before = moment(logged.act)
+            ridge = actor_trust.RANGE * np.trace(before) * np.eye(len(before))
+            for other in range(2):
+                mixed = (1 - actor_trust.ADDED) * before + actor_trust.ADDED * moment(acts[other]) + ridge
+                brute = np.trace(np.linalg.solve(mixed, moment(acts[actor])))
+                assert float(each[actor, other]) == pytest.approx(brute, rel=1e-2)
+        lead[known] = int(jax.jit(agent.actor_step)(moved, logged, jax.random.key(1))[0].steering.lead)
+    assert lead == {0: 1, 1: 0}
+
+
+def _moment(rows: np.ndarray) -> np.ndarray:
+    return rows.T @ rows / len(rows)
+
+
+@pytest.mark.parametrize("recipe", ["fac-small", "fsac-small"])
+def test_the_lead_plays_the_episodes_that_begin_and_no_others(recipe: str):
+    agent = agent_of(recipe, trust=Trust(behaviour=True))
+    state = agent.init(SPEC, jax.random.key(0))
+    far = jnp.linspace(-3, 3, state.actors.params.network.layers[-1].bias.size).reshape(2, -1)
+    params = eqx.tree_at(lambda p: p.network.layers[-1].bias, state.actors.params, far)
+    obs, key = jnp.zeros(3), jax.random.key(2)
+    play = lambda lead, memory: agent.act(Led(params, jnp.int32(lead)), memory, obs, key)
+    begun = agent.begin_episode(SPEC, jax.random.key(3))
+    (first, memory), (second, _) = play(1, begun), play(0, begun)
+    assert int(memory) == 1 and not np.allclose(first, second)
+    again, kept = play(0, memory)  # the lead has changed within the episode
+    np.testing.assert_array_equal(again, first)
+    assert int(kept) == 1
+
+
+def test_critics_learn_at_first_where_actors_have_left_and_where_actors_wait():
+    trust, free = Trust(refresh_above=2.0), np.ones(2)
+    told = lambda growth, steps, updates: bool(
+        trust.critics_learn(jnp.array(growth), jnp.array(steps), jnp.int32(updates))
+    )
+    assert told([1.0, 1.0], free, 0)
+    assert not told([1.9, 0.5], free, 50)
+    assert told([1.0, 2.1], free, 50)
+    assert told([1.0, 1.0], [1.0, 0.0], 50)
+
+
+@pytest.mark.parametrize("recipe", ["fac-small", "fsac-small"])
+def test_critics_rest_below_a_growth_of_delta_and_the_ratio_is_told(recipe: str):
+    update = jax.jit(base.update, static_argnums=(0, 4))
+    batches = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), rows(0))
+    ends = {}
+    for bound in (None, 1e-6, 1e6):
+        trust = Trust(refresh_above=bound, every=2, states=4)
+        agent = agent_of(recipe, trust=trust)
+        state = third = agent.init(SPEC, jax.random.key(0))
+        for step in range(6):
+            state, _ = update(agent, state, batches, jax.random.key(step), (True,))
+            if step == 2:
+                third = state
+        ends[bound] = state
+    for plain, learned in zip(*(jax.tree.leaves(ends[b].critics) for b in (None, 1e-6)), strict=True):
+        np.testing.assert_allclose(plain, learned, rtol=1e-5, atol=1e-7)
+    assert int(ends[1e-6].steering.critic_updates) == 6
+    rested = ends[1e6]
+    assert int(rested.steering.critic_updates) == 3  # the first measurement lets them, the second, in update 3, not
+    assert rested.steering.actor_updates.tolist() == [6, 6]
+    assert float(rested.steering.told()["critic_ratio"]) == 0.5
+    for early, late in zip(*(jax.tree.leaves((s.critics, s.targets)) for s in (third, rested)), strict=True):
+        np.testing.assert_array_equal(early, late)
+    # The reference stays where critics learned last.
+    for early, late in zip(*(jax.tree.leaves(s.steering.reference) for s in (third, rested)), strict=True):
+        np.testing.assert_array_equal(early, late)
+    assert float(rested.steering.updates) == 6
+
+
+def test_soft_actors_rest_with_their_temperatures():
+    agent = agent_of("fsac-small", trust=Trust(rest_above=1e-6))
+    before = agent.init(SPEC, jax.random.key(0))
+    after = jax.jit(agent.actor_step)(before, rows(0), jax.random.key(1))[0]
+    for old, new in zip(
+        *(jax.tree.leaves((s.actors.net, s.log_temperatures.net)) for s in (before, after)), strict=True
+    ):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_coverage_is_fair_where_other_rows_are_measured():
+    """Of rows of one law it is 1 in the mean, though directions are a third of the rows."""
+    draw = np.random.default_rng(0)
+    agent = agent_of()
+    state = agent.init(SPEC, jax.random.key(0))
+    found = []
+    for _ in range(30):
+        obs, other = jnp.float32(draw.normal(size=(2, 40, 3)))
+        batch = rows(0)._replace(obs=obs, act=vmap(ensembles.member(state.actors.net, 0))(obs))
+        found.append(actor_trust.coverages(state.actors.net, state.critics.net, batch, other)["trust"][0])
+    assert 0.8 < float(np.median(found)) < 1.25
+
+
 def test_bounds_that_are_none_are_refused():
     with pytest.raises(UsageError, match=r"--trust.rest-above must be above 0, not -1"):
         Trust(rest_above=-1.0)
@@ -189,10 +311,12 @@ def test_bounds_that_are_none_are_refused():
         Trust(every=0)
 
 
-def test_a_steered_training_continues_exactly(tmp_path):
+@pytest.mark.parametrize("recipe", ["fac-small", "fsac-small"])
+def test_a_steered_training_continues_exactly(tmp_path, recipe: str):
+    bounds = {"behaviour": True, "rest_above": 1.5, "refresh_above": 1.2, "region": 1.0, "every": 7}
     config = TrainConfig(
-        dataclasses.replace(agent_of(), trust=dataclasses.replace(TRUST, rest_above=1.5, region=1.0, every=7)),
-        recipe="fac-small",
+        agent_of(recipe, trust=dataclasses.replace(TRUST, **bounds)),
+        recipe=recipe,
         task="riverswim-3",
         steps=100,
         warmup=40,

@@ -226,3 +226,16 @@ def test_the_nearest_pair_is_another_one():
     logged = jnp.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])
     np.testing.assert_allclose(sampled.nearest(logged, logged, jnp.arange(3)), [1.0, np.sqrt(18), 1.0], rtol=1e-5)
     np.testing.assert_allclose(sampled.nearest(jnp.array([[0.0, 0.5]]), logged[:2]), [0.5], rtol=1e-5)
+
+
+def test_coverage_with_the_data_of_another_is_that_of_the_mixture(linear):
+    mdp, features = linear
+    target, behaviour = policies(3)
+    other = policies(4)[0]
+    phi = features(target)
+    own, logged, added = (pairs_of(mdp, pi) for pi in (target, behaviour, other))
+    moment = lambda measure: sampled.second_moment(flat(phi), weights(measure))
+    found = sampled.coverage_with(moment(logged), moment(added), moment(own), share=0.3, ridge=0.0)
+    assert float(found) == pytest.approx(float(exact.coverage(phi, own, 0.7 * logged + 0.3 * added)), rel=1e-4)
+    best = sampled.coverage_with(moment(logged), moment(own), moment(own), share=0.3, ridge=0.0)
+    assert float(best) < float(sampled.coverage_with(moment(logged), moment(logged), moment(own), 0.3, 0.0))

@@ -113,9 +113,14 @@ class Evaluator:
         parts = ([getattr(each, name) for each in played] for name in ("returns", "lengths", "successes"))
         return [Evaluation(*seed) for seed in zip(*(np.stack(part, axis=-1) for part in parts), strict=True)]
 
-    def play(self, policies: Any, normalizer: Normalizer, salt: str, path: bool = False) -> "Played":
-        """One episode of every actor; with its `path` if that is asked for."""
-        vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt)
+    def play(
+        self, policies: Any, normalizer: Normalizer, salt: str, path: bool = False, starts: int = 0
+    ) -> "Played":
+        """One episode of every actor; with its `path` if that is asked for.
+
+        With `starts` there are so many start states, which policies have in turn.
+        """
+        vector = self._fresh_environments(jax.tree.leaves(policies)[0].shape[1], salt, starts)
         first, discount = np.array(vector.obs), self._config.agent.discount
         returns, discounted, weight = np.full(vector.shape, np.nan), np.zeros(vector.shape), np.ones(vector.shape)
         lengths, successes = np.full(vector.shape, np.nan), np.full(vector.shape, np.nan)
@@ -146,11 +151,15 @@ class Evaluator:
         steps = Path(np.stack(met), np.stack(rewards), ended) if path else None
         return Played(returns, discounted, first, lengths, successes, steps)
 
-    def _fresh_environments(self, actors: int, salt: str) -> envs.VectorEnv:
+    def _fresh_environments(self, actors: int, salt: str, starts: int) -> envs.VectorEnv:
         config = self._config
+        new = self._vector is None
         if self._vector is None:
             self._vector = envs.make_vector(config.task, envs=actors, salt=salt, **config.env_options)
-        else:
+        if starts:
+            few = envs.copy_seeds(config.seed_numbers, starts, salt)
+            self._vector.restart([[row[column % starts] for column in range(actors)] for row in few])
+        elif not new:
             self._vector.restart(envs.copy_seeds(config.seed_numbers, actors, salt))
         return self._vector
 
