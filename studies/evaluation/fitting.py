@@ -83,6 +83,7 @@ class Gathered(NamedTuple):
         """Returns what a file holds."""
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files}
+        arrays |= {name: leaf.astype(np.float32) for name, leaf in arrays.items() if leaf.dtype == np.float16}
         layers = [tuple(arrays[f"{kind}{n}"] for n in range(3)) for kind in ("weight", "bias")]
         policies = Networks(*layers, *(arrays[name] for name in ("mean", "deviation", "noise")))
         return Gathered(arrays, policies, [str(name) for name in arrays["names"]])

@@ -7,7 +7,8 @@ and half a training of `fac-small` one of each of its four actors at four times.
 linear controllers with random gains, constant actions, and snapshots with noise on their actions. Each policy
 is run for its true value: the discounted rewards of an episode without a time limit, cut where less than a
 hundredth of a value is left. Logs are the replays of the trainings, episodes of one middling policy, and
-episodes of a mixture of policies. A file that is there already is not made again.
+episodes of a mixture of policies. Logs and weights are kept in half precision, which halves the files; policies are
+run with the weights that are kept. A file that is there already is not made again.
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -54,10 +55,10 @@ class Task:
 
 TASKS = {
     "cartpole-swingup": Task(4, 64_000, 250, 6),
-    "reacher-easy": Task(4, 64_000, 250, 16),
+    "reacher-easy": Task(4, 64_000, 250, 32),
     "walker-walk": Task(4, 64_000, 250, 6),
     "cheetah-run": Task(4, 64_000, 250, 6),
-    "Pendulum-v1": Task(1, 16_000, 200, 24),
+    "Pendulum-v1": Task(1, 16_000, 200, 64),
     "Hopper-v5": Task(2, 32_000, 500, 12),
 }
 QUICK = {"Pendulum-v1": Task(1, 4_000, 200, 2, snapshots=4, logged=8)}
@@ -78,6 +79,11 @@ class Networks(NamedTuple):
         return Networks(
             *(tuple(x[index] for x in part) if isinstance(part, tuple) else part[index] for part in self)
         )
+
+    def halved(self) -> "Networks":
+        """Returns the policies with weights and biases that half precision can hold."""
+        rounded = lambda leaves: tuple(leaf.astype(np.float16).astype(np.float32) for leaf in leaves)
+        return self._replace(weights=rounded(self.weights), biases=rounded(self.biases))
 
     def mode(self, obs: np.ndarray) -> np.ndarray:
         """Returns the actions of one policy without its noise."""
@@ -306,10 +312,10 @@ def gather(task: str, spec: Task, folder: Path, workers: int) -> None:
     }
     obs_dim, last = parts[0].weights[0].shape[1], parts[0].pick(-1)
     extra = [controllers(obs_dim, parts[0].weights[-1].shape[-1], last.mean, last.deviation)]
-    noisy = np.arange(3, len(names[0]), max(1, len(names[0]) // 8))
+    noisy = np.linspace(0, len(names[0]) - SEEDS, 8).astype(int) // SEEDS * SEEDS + np.arange(8) % SEEDS
     extra.append((parts[0].pick(noisy)._replace(noise=np.full(len(noisy), NOISE)),
                   [f"noisy {names[0][index]}" for index in noisy]))  # fmt: skip
-    policies = joined([*parts, *(part for part, _ in extra)])
+    policies = joined([*parts, *(part for part, _ in extra)]).halved()
     every = [name for group in [*names, *(group for _, group in extra)] for name in group]
     chunks = [policies.pick(chunk) for chunk in np.array_split(np.arange(len(every)), 2 * workers)]
     with processes(workers) as pool:
@@ -327,8 +333,10 @@ def gather(task: str, spec: Task, folder: Path, workers: int) -> None:
     }
     arrays = {f"weight{n}": leaf for n, leaf in enumerate(policies.weights)}
     arrays |= {f"bias{n}": leaf for n, leaf in enumerate(policies.biases)}
-    arrays |= {name: getattr(policies, name) for name in ("mean", "deviation", "noise")}
-    arrays = {name: np.asarray(leaf, np.float32) for name, leaf in (arrays | logs).items()}  # counts are small
+    arrays |= {name: leaf for name, leaf in logs.items() if not name.endswith("/last")}
+    arrays = {name: leaf.astype(np.float16) for name, leaf in arrays.items()}
+    arrays |= {name: leaf for name, leaf in logs.items() if name.endswith("/last")}
+    arrays |= {name: np.float32(getattr(policies, name)) for name in ("mean", "deviation", "noise")}
     temporary = folder / f".{task}.npz"
     np.savez_compressed(temporary, names=np.array(every), returns=returns, **arrays)
     temporary.rename(folder / f"{task}.npz")
