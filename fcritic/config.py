@@ -193,7 +193,9 @@ class TrainConfig:
         require_at_least(0.1, env_timeout=self.env_timeout)
         _require_buildable(self, "")
         if self.knowledge and not self.agent.keeps_past:
-            raise UsageError("--knowledge asks functional critics about past actors; keep some: --cloud.bank 32")
+            raise UsageError(
+                "--knowledge asks critics that see the policy about past actors; keep some: --cloud.bank 32"
+            )
         if self.envs * self.seeds > MOST_ENVIRONMENTS:
             raise UsageError(
                 f"--envs times --seeds must be at most {MOST_ENVIRONMENTS:,}, not {self.envs * self.seeds:,}"

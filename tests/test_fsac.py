@@ -11,12 +11,14 @@ import pytest
 from quick_programs import actor_step, critic_step, quick_jit
 
 import fcritic
-from fcritic import ensembles
+from fcritic import ensembles, randomness
+from fcritic.agents.actor_trust import Trust
 from fcritic.agents.cloud import Cloud
 from fcritic.agents.fac import Explore
 from fcritic.agents.fsac import FSAC
-from fcritic.agents.losses import functional_critic_loss
+from fcritic.agents.losses import encode_all, functional_critic_loss
 from fcritic.agents.sac import sampled
+from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
@@ -124,6 +126,84 @@ def test_an_episode_is_played_by_one_actor_that_draws_its_actions(spec):
     np.testing.assert_allclose(acts[0], expected, rtol=1e-5)
 
 
+def test_a_name_says_nothing_of_what_its_actor_does_now(spec, batch):
+    """With other actors in the state, values of the same actions are the same; with other names they are not."""
+    agent = dataclasses.replace(SOFT, names=True)
+    state = awake(spec, agent)
+    critics, shaken = state.valued_by, jax.tree.map(lambda leaf: leaf + 0.1, state.actors.params)
+    codes = quick_jit(encode_all)(critics, state.known_by)
+    assert float(jnp.abs(codes[:, 0] - codes[:, 1]).max()) > 1e-2  # it names its actor
+    moved = dataclasses.replace(state, actors=dataclasses.replace(state.actors, params=shaken))
+    assert same(moved.known_by, state.known_by)
+    loss = quick_jit(functional_critic_loss, static_argnums=5)
+    next_act = 0.1 * jnp.ones((2, 5, 2))
+    given = (critics, state.targets, state.known_by, next_act, batch, SOFT.discount)
+    expected, _ = loss(*given, None, jnp.array([0, 1, 2]))
+    after, metrics = critic_step(dataclasses.replace(agent, subset=3), frozen(state, next_act), batch, KEY)
+    np.testing.assert_allclose(metrics["critic_loss"], expected / 3, rtol=1e-4)
+    assert same(after.names, state.names)
+    slope = lambda weight: actor_step(dataclasses.replace(agent, second_term=weight), state, batch, KEY)[0].actors
+    assert same(slope(0.0), slope(1.0))  # no gradient goes through a name
+
+
+def frozen(state, next_act):
+    """The state with actors that take these actions almost surely, without pay for entropy."""
+    last = lambda actors: (actors.params.network.layers[-1].weight, actors.params.network.layers[-1].bias)
+    bias = jnp.concatenate([jnp.arctanh(next_act[:, 0]), jnp.full((2, 2), -20.0)], axis=-1)
+    actors = eqx.tree_at(last, state.actors, (0 * last(state.actors)[0], bias))
+    logs = dataclasses.replace(state.log_temperatures, params=jnp.full(2, -30.0))
+    return dataclasses.replace(state, actors=actors, log_temperatures=logs)
+
+
+def test_plain_critics_of_soft_actors_learn_one_value_on_the_mean_of_their_targets(spec, batch):
+    agent = dataclasses.replace(SOFT, functional=False)
+    state, gamma, subset = awake(spec, agent), 0.97, (0, 2)
+    critics, nothing = state.critics.params, jnp.zeros(0)
+    next_act = jax.random.uniform(KEY, (2, 5, 2), minval=-1.0)
+    bonus = jnp.array([[0.5], [-1.0]]) * jnp.ones((2, 5))
+    value = quick_jit(lambda head, s, a: head(nothing, s, a))
+    total = 0.0
+    for i in range(3):
+        for b in range(5):
+            row = jax.tree.map(lambda leaf, b=b: leaf[b], batch)
+            future = [
+                min(float(value(ensembles.member(state.targets, k), row.next_obs, next_act[j, b])) for k in subset)
+                + float(bonus[j, b])
+                for j in range(2)
+            ]
+            y = row.reward + gamma * row.discount * np.mean(future)
+            total += float((y - value(ensembles.member(critics.head, i), row.obs, row.act)) ** 2) / 5
+    loss = quick_jit(functional_critic_loss, static_argnums=(5, 8))
+    given = (critics, state.targets, state.actors.params, next_act, batch, gamma, bonus, jnp.array(subset), "mean")
+    np.testing.assert_allclose(loss(*given)[0], total, rtol=1e-4)
+    after, _ = critic_step(agent, state, batch, KEY)
+    assert not same(after.critics.params, state.critics.params)
+    after, _ = actor_step(agent, state, batch, KEY)
+    assert not same(after.actors.params, state.actors.params)
+
+
+@pytest.mark.parametrize("control", [{"names": True}, {"functional": False}])
+def test_controls_are_continued_exactly(control, tmp_path):
+    sizes = {"actor_hidden": (8,), "joint_hidden": (8,), "batch_size": 8, "critics": 2, "members": 2}
+    encoder, cloud = {"probes": 4, "code": 4, "width": 8}, {"policies": 0, "bank": 0}
+    often = {"steps": 120, "warmup": 40, "eval_every": 60}
+    config = fcritic.configure(
+        "fsac-small", "probe-both", encoder=encoder, cloud=cloud, **sizes, **often, **control
+    )
+    whole = train(config, tmp_path / "whole", quiet=True)
+    train(dataclasses.replace(config, steps=71), tmp_path / "parts", quiet=True)
+    parts = train(config, tmp_path / "parts", quiet=True)
+    states = [load_state(config, run.latest_checkpoint())[0].agent for run in (whole, parts)]
+    assert same(*states)
+    if not control.get("names"):
+        return
+    first = config.agent.init(task_spec(config.task), randomness.apart(randomness.stream(0))[0])
+    assert same(ensembles.member(states[0].names, 0), first.actors.params)
+    agent = fcritic.load(whole.path)
+    with pytest.raises(UsageError, match="know actors by name"):
+        agent.value(0, np.zeros(1, np.float32))
+
+
 def test_soft_actors_with_a_cloud_are_continued_exactly(tmp_path):
     sizes = {"actor_hidden": (8,), "joint_hidden": (8,), "batch_size": 8, "critics": 2, "members": 2}
     encoder = {"probes": 4, "code": 4, "width": 8}
@@ -144,7 +224,10 @@ def test_soft_actors_with_a_cloud_are_continued_exactly(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"functional": False}, "use sac+"),
+        ({"functional": False, "names": True}, "leave out --names"),
+        ({"names": True, "cloud": Cloud(policies=2)}, "leave out --cloud.policies"),
+        ({"names": True, "trust": Trust(measure=True)}, "and --trust"),
+        ({"functional": False, "cloud": Cloud(policies=2)}, "leave --cloud.policies at 0"),
         ({"pairing": "fixed", "critics": 2, "subset": 1}, "leave --pairing at mean"),
         ({"explore": Explore(noise=0.1)}, "leave out --explore.noise"),
         ({"subset": 4}, "--subset must be 1 to 3"),

@@ -3,6 +3,8 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from quick_programs import actor_step, critic_step, quick_jit
 from test_losses import start
@@ -36,5 +38,23 @@ def test_without_pairs_critics_must_be_asked_for_their_mean(tiny):
     with pytest.raises(UsageError, match="--pairing mean"):
         dataclasses.replace(tiny, critics=tiny.members + 1)
     assert dataclasses.replace(tiny, critics=tiny.members).critic_count == tiny.members
-    with pytest.raises(UsageError, match="plain critics value their own actor only"):
-        dataclasses.replace(tiny, functional=False, pairing="mean")
+
+
+def test_plain_critics_without_pairs_have_one_value_for_all_actors(crowd, spec, batch):
+    """All learn toward r + gamma d times the mean over actors of each critic's delayed value."""
+    plain = dataclasses.replace(crowd, functional=False)
+    state, nothing = start(plain, spec), jnp.zeros(0)
+    _, metrics = critic_step(plain, state, batch, KEY)
+    targets = []
+    for i in range(5):
+        head = ensembles.member(state.targets, i)
+        act = quick_jit(jax.vmap(lambda policy: jax.vmap(policy)(batch.next_obs)))(state.actors.params)
+        each = quick_jit(jax.vmap(jax.vmap(lambda s, a, head=head: head(nothing, s, a)), in_axes=(None, 0)))(
+            batch.next_obs, act
+        )
+        targets.append(np.mean(batch.reward + plain.discount * batch.discount * each.mean(axis=0)))
+    np.testing.assert_allclose(metrics["target_value"], np.mean(targets), rtol=1e-4)
+    moved, _ = actor_step(plain, state, batch, KEY)
+    assert all(
+        bool((x != y).any()) for x, y in zip(*map(jax.tree.leaves, (moved.actors, state.actors)), strict=True)
+    )

@@ -22,6 +22,7 @@ from fcritic.agents.losses import (
     encode_all,
     functional_critic_loss,
     own_values,
+    seen_as,
 )
 from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import Packed, pack_like
@@ -99,6 +100,13 @@ class FACState(eqx.Module):
     """Past actors, where some are kept."""
     steering: Steering | None = None
     """What trust allows the actors, where their steps depend on it."""
+    names: Any = None
+    """The first actors, where their codes stand for those of the present ones."""
+
+    @property
+    def known_by(self) -> Any:
+        """The policies whose codes stand for the actors, where it is not they themselves."""
+        return None if self.names is None else net(self.names)
 
     def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
         """Returns these heads, each with its prior where there are priors."""
@@ -149,7 +157,11 @@ class FAC(AbstractAgent[FACState]):
     encoder: EncoderConfig = EncoderConfig()
     """The actor encoder E_act."""
     functional: bool = True
-    """Critics take the policy as an input; without, they are plain Q(s, a), each on its own actor (ablation)."""
+    """Critics take the policy as an input; without, they are plain Q(s, a), each on its own actor, or with
+    `--pairing mean` all on one value for all actors, from the mean of the actors' targets (ablation)."""
+    names: bool = False
+    """A code names its actor and says nothing of what it does now: it is that of the first actor with its number,
+    for ever (ablation)."""
     second_term: float = 1.0
     """Weight of the second gradient term, through the policy input, in eq. (2) (1: exact gradient; 0: ablation)."""
     actor_steps: int = 1
@@ -189,8 +201,10 @@ class FAC(AbstractAgent[FACState]):
             raise UsageError("plain critics cannot tell policies apart; leave --cloud.policies at 0")
         if self.cloud.policies and self.cloud.mixed and self.encoder.kind != "behaviour":
             raise UsageError("mixtures have no neurons; use --encoder.kind behaviour or --cloud.mixed 0")
-        if not self.functional and self.pairing != "fixed":
-            raise UsageError("plain critics value their own actor only; leave --pairing at fixed")
+        if self.names and not self.functional:
+            raise UsageError("plain critics see no codes; leave out --names or --no-functional")
+        if self.names and (self.cloud.policies or self.trust.measure or self.trust.steers):
+            raise UsageError("--names has codes for actors alone; leave out --cloud.policies and --trust")
         if self.critic_count != self.members and self.pairing != "mean":
             raise UsageError("--critics that are not as many as --members have no pairs; use --pairing mean")
 
@@ -205,7 +219,7 @@ class FAC(AbstractAgent[FACState]):
             prior_key = jax.random.fold_in(key, _PRIOR_STREAM)
             priors = ensembles.stack(partial(self._prior, spec), self.critic_count, prior_key)
         learner = partial(Learner.start, optimiser=self.optimiser())
-        held = (priors, self.cloud.begin(policies), self.trust.begin(policies))
+        held = (priors, self.cloud.begin(policies), self.trust.begin(policies), policies if self.names else None)
         return FACState(learner(policies), learner(critics), critics.head, *held)
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
@@ -280,7 +294,7 @@ class FAC(AbstractAgent[FACState]):
         bonus: Float[Array, "actors batch"] | None = None,
         subset: Int[Array, " chosen"] | None = None,
     ) -> tuple[FACState, Metrics]:
-        policies, dtype = state.actors.net, self.compute_dtype
+        policies, dtype = seen_as(state.actors.net, state.known_by), self.compute_dtype
         if self.functional and self.encoder.probe_states == "replay":
             state = _probing_replay(state, batch)
         targets = lower(state.primed(net(state.targets)), dtype)
@@ -288,7 +302,7 @@ class FAC(AbstractAgent[FACState]):
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
             critics = lower(state.with_priors(critics), dtype)
             given = (critics, targets, policies, next_act, batch, self.discount)
-            found, metrics = functional_critic_loss(*given, bonus, subset)
+            found, metrics = functional_critic_loss(*given, bonus, subset, self.pairing)
             if drawn is not None and cloud_act is not None:
                 given = (critics, targets, drawn.policies, cloud_act, drawn.rows, self.discount)
                 found = found + self.cloud.weight * cloud_loss(*given, cloud_bonus, subset)
@@ -316,7 +330,8 @@ class FAC(AbstractAgent[FACState]):
     def _actor_update(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
         """Moves every actor up the exact off-policy gradient of its critic (lines 18-22)."""
         critics = lower(state.valued_by, self.compute_dtype)
-        losses, grads = actor_gradients(state.actors.net, critics, batch.obs, self.second_term, self.pairing)
+        how = (self.second_term, self.pairing, state.known_by)
+        losses, grads = actor_gradients(state.actors.net, critics, batch.obs, *how)
         actors, steering = self._steered(state, state.actors.apply(grads, self.optimiser()), batch)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
         bank = self.cloud.keep(state.bank, actors.net)
@@ -332,12 +347,17 @@ class FAC(AbstractAgent[FACState]):
 
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
         """Returns the critics' standard deviation about each actor, at its own actions."""
-        return own_values(state.valued_by, state.actors.net, obs).std(axis=0).mean(axis=-1)
+        return own_values(state.valued_by, state.actors.net, obs, state.known_by).std(axis=0).mean(axis=-1)
+
+    @property
+    def sees_policies(self) -> bool:
+        """Whether critics see what a policy does."""
+        return self.functional and not self.names
 
     @property
     def keeps_past(self) -> bool:
-        """Whether there is a bank."""
-        return self.functional and self.cloud.bank > 0
+        """Whether there is a bank, of policies that critics can value."""
+        return self.sees_policies and self.cloud.bank > 0
 
     def has_past(self, state: FACState) -> Bool[Array, ""] | bool:
         """Returns whether the bank holds a past actor yet."""

@@ -17,7 +17,7 @@ from fcritic.agents.actor_trust import shortened
 from fcritic.agents.base import AbstractAgent, Learner, net
 from fcritic.agents.cloud import Drawn
 from fcritic.agents.fac import FAC, FACState, RolloutMemory, led
-from fcritic.agents.losses import Pairing, encode_all, weigh_gradient
+from fcritic.agents.losses import Pairing, encode_all, seen_as
 from fcritic.agents.sac import require_soft, sampled, temperature_loss
 from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import ActorEncoder, ProbedBehaviour
@@ -56,8 +56,6 @@ class FSAC(FAC):
     """Bounds of the log standard deviation of an actor (pytorch_sac: -5, 2)."""
 
     def __post_init__(self) -> None:
-        if not self.functional:
-            raise UsageError("soft actors share their critics, which must see the policy; for plain ones use sac+")
         super().__post_init__()
         if self.pairing != "mean":
             raise UsageError("soft actors climb the mean of all critics; leave --pairing at mean")
@@ -117,7 +115,7 @@ class FSAC(FAC):
 
         def loss(policies: GaussianPolicy) -> tuple[Float[Array, ""], tuple]:
             act, log_prob = vmap(sampled, in_axes=(0, None, 0))(policies, batch.obs, keys)
-            codes = encode_all(critics, weigh_gradient(policies, self.second_term))
+            codes = encode_all(critics, seen_as(policies, state.known_by, self.second_term))
             each = vmap(values, in_axes=(0, 0, None, None))(critics.head, codes, batch.obs, act)
             value = each.mean(axis=0)
             # Losses have nothing in common: in the gradient of their sum each actor gets that of its own.

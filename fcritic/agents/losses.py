@@ -73,19 +73,24 @@ def functional_critic_loss(
     discount: float,
     bonus: Float[Array, "actors batch"] | None = None,
     subset: Int[Array, " chosen"] | None = None,
+    pairing: Pairing = "fixed",
 ) -> tuple[Float[Array, ""], Metrics]:
     """Returns the sum of all critics' losses, each on the product A_t x B_C with its own target (lines 12-15).
 
     A sum, so that each head's gradient is that of its own loss; a shared encoder gets the sum over critics.
-    Plain critics cannot tell policies apart, so each learns on its own actor only. `next_act` are the policies'
-    actions at the next states. With a `subset` of critics the least of their targets is that of all.
+    `next_act` are the policies' actions at the next states. With a `subset` of critics the least of their targets
+    is that of all. Plain critics cannot tell policies apart: each learns on its own actor only, or where actors
+    climb the mean of all critics on the mean of the actors' targets, the value of drawing one at each step.
     """
-    if isinstance(critics.encoder, BlindEncoder):
+    plain = isinstance(critics.encoder, BlindEncoder)
+    if plain and pairing == "fixed":
         codes, next_act, act_axis = jnp.zeros((len(next_act), 1, 0)), next_act[:, None], 0
     else:
         codes, act_axis = encode_all(critics, policies), None
     each_target = vmap(td_target, in_axes=(0, 0, act_axis, None, None, None))
     goals = of_subset(each_target, subset)(targets, codes, next_act, batch, discount, bonus)
+    if plain and pairing == "mean":
+        codes, goals = codes[:, :1], goals.mean(axis=1, keepdims=True)
     losses, metrics = vmap(critic_loss, in_axes=(0, 0, None, 0))(critics.head, codes, batch, goals)
     metrics["critic_spread"] = metrics["critic_value"].std()
     return losses.sum(), {name: value.mean() for name, value in metrics.items()}
@@ -132,11 +137,16 @@ def cloud_loss(
 
 
 def own_values(
-    critics: FunctionalCritic, policies: Policy, obs: Float[Array, "batch obs"]
+    critics: FunctionalCritic, policies: Policy, obs: Float[Array, "batch obs"], names: Policy | None = None
 ) -> Float[Array, "critics actors batch"]:
     """Returns Q_i(pi_j, s_b, pi_j(s_b)): every critic's value of every policy at its own actions."""
-    codes, act = encode_all(critics, policies), kernels.actions(policies, obs)
+    codes, act = encode_all(critics, seen_as(policies, names)), kernels.actions(policies, obs)
     return vmap(values, in_axes=(0, 0, None, None))(critics.head, codes, obs, act)
+
+
+def seen_as(policies: Policy, names: Policy | None, weight: float = 1.0) -> Policy:
+    """Returns what critics see of actors: them, with a gradient of this weight, or what they are known by."""
+    return weigh_gradient(policies, weight) if names is None else names
 
 
 def weigh_gradient(tree, weight: float):
@@ -166,10 +176,11 @@ def actor_gradients(
     obs: Float[Array, "batch obs"],
     second_term: float = 1.0,
     pairing: Pairing = "fixed",
+    names: Policy | None = None,
 ) -> tuple[Float[Array, " actors"], Policy]:
     """Returns each actor's loss and its gradient (lines 19-22), by the critic with its index or by the mean of all.
 
-    `second_term` weighs the gradient through the policy input.
+    `second_term` weighs the gradient through the policy input; there is none where critics know actors by `names`.
     """
 
     def by_mean(policies: Policy, seen: Policy) -> Float[Array, " actors"]:
@@ -180,7 +191,7 @@ def actor_gradients(
         return vmap(by_one, in_axes=(encoder_axis, 0))(critics.encoder, critics.head).mean(axis=0)
 
     def losses(policies: Policy) -> tuple[Float[Array, ""], Float[Array, " actors"]]:
-        seen = weigh_gradient(policies, second_term)
+        seen = seen_as(policies, names, second_term)
         if pairing == "mean":
             found = by_mean(policies, seen)
         else:

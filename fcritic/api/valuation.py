@@ -12,7 +12,7 @@ import numpy as np
 from fcritic.agents import critic_ensemble
 from fcritic.agents.fac import FACState
 from fcritic.agents.losses import encode_all, weigh_gradient
-from fcritic.networks.critics import FunctionalCritic, StateActionCritic
+from fcritic.networks.critics import FunctionalCritic, NamesAlone, StateActionCritic
 from fcritic.networks.policies import Policy, behaviour
 from fcritic.training.replay import Normalizer
 
@@ -42,7 +42,9 @@ Critics = FunctionalCritic | StateActionCritic
 
 def critics_of(state: Any) -> Critics:
     """Returns the online critics of one seed's agent, with their priors where they have some."""
-    return state.valued_by if isinstance(state, FACState) else state.critics.net
+    if not isinstance(state, FACState):
+        return state.critics.net
+    return state.valued_by if state.names is None else FunctionalCritic(NamesAlone(), state.valued_by.head)
 
 
 class Sight(eqx.Module):

@@ -8,7 +8,8 @@ from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fcritic.networks.actor_encoder import ActorEncoder, ProbedBehaviour
+from fcritic.errors import UsageError
+from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
 from fcritic.networks.mlp import MLP, Exact
 from fcritic.networks.policies import Policy
 from fcritic.randomness import apart
@@ -23,6 +24,16 @@ class BlindEncoder(eqx.Module):
     def __call__(self, policy: Policy) -> Float[Array, "0"]:
         """Returns an empty code, whatever the policy."""
         return jnp.zeros(0)
+
+
+class NamesAlone(eqx.Module):
+    """The encoder of critics that know actors by name, for policies that have none."""
+
+    config: EncoderConfig = eqx.field(static=True, default=EncoderConfig(shared=True))
+
+    def __call__(self, policy: Policy) -> Array:
+        """Refuses the policy."""
+        raise UsageError("these critics know actors by name (--names), not by what they do: they value no policy")
 
 
 class ValueHead(eqx.Module):
@@ -119,7 +130,7 @@ class FunctionalCritic(eqx.Module):
     ``FunctionalCritic(critic.encoder, delayed_head)``.
     """
 
-    encoder: ActorEncoder | ProbedBehaviour | BlindEncoder
+    encoder: ActorEncoder | ProbedBehaviour | BlindEncoder | NamesAlone
     head: ValueHead | PrimedHead
 
     @property

@@ -32,16 +32,18 @@ class Values(NamedTuple):
 def critic_values(agent: Any, state: Any, actor: int, obs: Float[np.ndarray, "states obs"]) -> Values:
     """What one seed's critics say of one of its actors; `obs` are normalised.
 
-    Of functional critics the actor's own one counts, and the range is over all n: each can value any policy. Plain
-    critics know only their own actor, so there the range is the value itself.
+    Of functional critics the one or the mean that the actor climbs counts, and the range is over all n: each can
+    value any policy. Plain critics that know only their own actor have the value itself for a range.
     """
     critics = critics_of(state)
     policy = ensembles.member(agent.evaluation_policies(state), actor)
     everyone = values(critics, Sight(None), policy, obs)
-    functional = not isinstance(critics, StateActionCritic)
-    value = np.asarray(everyone[actor] if functional else for_actor(everyone, agent.actor_value))
-    if functional and isinstance(critics.encoder, BlindEncoder):
-        return Values(value, value, value)
+    if isinstance(critics, StateActionCritic) or agent.pairing == "mean":
+        value = np.asarray(for_actor(everyone, getattr(agent, "actor_value", "mean")))
+    else:
+        value = np.asarray(everyone[actor])
+        if isinstance(critics.encoder, BlindEncoder):
+            return Values(value, value, value)
     return Values(value, np.asarray(everyone.min(axis=0)), np.asarray(everyone.max(axis=0)))
 
 
@@ -114,8 +116,9 @@ class Cast:
         return Actor(ensembles.member(self._policies, index), self._normalizer, self.config.normalize)
 
     def values(self, index: int, obs: Float[np.ndarray, "states obs"]) -> Values | None:
-        """What the critics say along an episode of an actor, or None where they are those of later actors."""
-        if self._agent is None:
+        """What the critics say along an episode of an actor; None where they are those of later actors, or know
+        actors by name alone."""
+        if self._agent is None or getattr(self._agent, "names", None) is not None:
             return None
         seen = np.asarray(self._normalizer(obs)) if self.config.normalize else obs
         return critic_values(self.config.agent, self._agent, index, seen)

@@ -87,7 +87,7 @@ def told_in_training(agent: TrainedAgent) -> dict[str, Any] | None:
 
 def require_functional(agent: TrainedAgent) -> None:
     """Refuses agents whose critics do not see the policy."""
-    if not (isinstance(agent.config.agent, FAC) and agent.config.agent.functional):
+    if not (isinstance(agent.config.agent, FAC) and agent.config.agent.sees_policies):
         raise UsageError(
             f"the critics of {agent.directory} ({agent.config.recipe}) do not see the policy: there is nothing to "
             "inspect; name a run of fac, fac-shared or fac-small"
