@@ -13,6 +13,7 @@ from rounding import assert_equal_but_for_rounding
 import scipy.stats
 
 from fcritic import ensembles, envs
+from fcritic.agents.cloud import plane
 from fcritic.agents.recipes import find_recipe
 from fcritic.api.load import TrainedAgent
 from fcritic.config import TrainConfig
@@ -65,7 +66,7 @@ def critic_of(agent: TrainedAgent, index: int) -> FunctionalCritic:
 
 def test_corners_are_the_actors_to_the_last_bit(agent):
     x, y = measure.points(5)
-    policies = measure.plane(agent.policies, (2, 0, 1), x, y)
+    policies = plane(agent.policies, (2, 0, 1), x, y)
     assert ensembles.size(policies) == 25 + 4
     for corner, actor in (((0, 0), 2), ((1, 0), 0), ((0, 1), 1)):
         (cell,) = np.flatnonzero((x == corner[0]) & (y == corner[1]))
@@ -74,7 +75,7 @@ def test_corners_are_the_actors_to_the_last_bit(agent):
             strict=True,
         )
         assert all(np.array_equal(*pair) for pair in pairs)
-    middle = measure.plane(agent.policies, (0, 1, 2), np.array([0.5]), np.array([0.25]))
+    middle = plane(agent.policies, (0, 1, 2), np.array([0.5]), np.array([0.25]))
     leaf = lambda tree: np.asarray(jax.tree.leaves(tree)[0])
     a, b, c = leaf(agent.policies)
     np.testing.assert_allclose(leaf(middle)[0], a + 0.5 * (b - a) + 0.25 * (c - a), rtol=1e-5, atol=1e-7)
@@ -96,7 +97,7 @@ def test_a_slice_that_cannot_be_is_refused():
 @pytest.mark.parametrize("shared", [False, True])
 def test_predictions_are_the_critics_answers(shared):
     agent = untrained(shared)
-    policies = measure.plane(agent.policies, (0, 1, 2), *measure.points(5))
+    policies = plane(agent.policies, (0, 1, 2), *measure.points(5))
     states = np.array([[0.0], [1.0], [0.3]], np.float32)
     found = measure.values(agent, policies, states)
     assert found.shape == (3, 29)
@@ -109,7 +110,7 @@ def test_predictions_are_the_critics_answers(shared):
 
 
 def test_measured_returns_are_exact_where_they_are_known(agent):
-    policies = measure.plane(agent.policies, (0, 1, 2), *measure.points(5))
+    policies = plane(agent.policies, (0, 1, 2), *measure.points(5))
     rollouts, heard = Rollouts(agent, 2, width=8), []  # 29 policies in turns of 8
     seen = rollouts.measure(policies, heard.append)
     rollouts.close()

@@ -4,6 +4,7 @@ import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,18 +12,24 @@ import pytest
 
 import fcritic
 from fcritic import ensembles
+from fcritic.agents.cloud import Cloud
 from fcritic.config import TrainConfig
+from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.networks.policies import DeterministicPolicy
+from fcritic.networks.policies import DeterministicPolicy, FunctionPolicy
 from fcritic.results import read as results
+from fcritic.results.plots import behaviour_curves
+from fcritic.training.device import Learning
 from fcritic.training.evaluate import Evaluator
-from fcritic.training.knowledge import agreement, ranks
+from fcritic.training.knowledge import _others, agreement, ranks
 from fcritic.training.loop import train
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import load_state
 from fcritic.view.inspection.inspect import told_in_training
+
+KEY = jax.random.key(0)
 
 
 def config_of(**options) -> TrainConfig:
@@ -49,12 +56,52 @@ def test_a_seed_has_a_row_at_each_evaluation_once_there_is_a_past(asked):
     rows = [row for row in read_rows(run.metrics) if row["kind"] == "knowledge"]
     assert [(row["env_steps"], row["seed"]) for row in rows] == [(60, 0), (60, 1), (120, 0), (120, 1)]
     for row in rows:
-        assert len(row["predicted"]) == len(row["measured"]) == 6
-        for kind, part in (("past", slice(0, 3)), ("mixtures", slice(3, 6))):
-            found = agreement(np.array(row["predicted"])[part], np.array(row["measured"])[part])
+        for kind, count in (("past", 3), ("mixtures", 3), ("others", 2)):  # two actors span no slice
+            predicted, measured = (np.array(row[f"{name}_{kind}"]) for name in ("predicted", "measured"))
+            assert len(predicted) == len(measured) == count
+            found = agreement(predicted, measured)
             for name in ("rank", "slope", "error"):
                 expected = np.nan if found[name] is None else found[name]
                 np.testing.assert_allclose(row[f"{name}_{kind}"], expected, rtol=1e-6)
+        assert "rank_slice" not in row
+
+
+def test_actors_of_other_seeds_see_as_in_their_own_run():
+    """Three seeds with two actors each; observations are normalised by means 0, 10, 20 and deviations 1, 2, 4."""
+    config = config_of(normalize=True, members=2)
+    learning = Learning(config.agent, task_spec(config.task), 1, 10, True, 8.0)
+    state = learning.start([0, 1, 2])
+    mean, variance = np.array([[0.0], [10.0], [20.0]], np.float32), np.array([[1.0], [4.0], [16.0]], np.float32)
+    state = eqx.tree_at(lambda s: (s.normalizer.mean, s.normalizer.variance), state, (mean, variance))
+    policies, obs = _others(learning, 4, state), jnp.array([5.0])
+    for seed in range(3):
+        own = ensembles.member(state.normalizer, seed)
+        for place in range(4):
+            whose = (seed + 1 + place // 2) % 3
+            sight = ensembles.member(state.normalizer, whose)
+            actor = jax.tree.map(lambda leaf, at=(whose, place % 2): leaf[at], state.agent.actors.params)
+            found = jax.tree.map(lambda leaf, seed=seed, place=place: leaf[seed, place], policies)
+            np.testing.assert_allclose(found(own(obs)), actor(sight(obs)), rtol=1e-4, atol=1e-7)
+            # so is its code, in the eyes of this seed's critics
+            critics = ensembles.member(state.agent, seed).valued_by
+            plain = FunctionPolicy(lambda _, s, a=actor, o=sight, n=own: (a(o(n.undo(s))),))
+            np.testing.assert_allclose(critics.encode(found), critics.encode(plain), rtol=1e-3, atol=1e-4)
+    few = _others(learning, 6, state)  # of four actors, two come again
+    first, again = (jax.tree.map(lambda leaf, at=at: leaf[0, at], few.policy) for at in (1, 5))
+    assert all(bool((a == b).all()) for a, b in zip(*map(jax.tree.leaves, (first, again)), strict=True))
+
+
+def test_a_slice_covers_the_plane_through_three_actors():
+    corners = {"at": jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [9.0, 9.0]])}
+    cloud = Cloud(bank=2)
+    found = cloud.asked(corners, cloud.begin(corners), 16, jax.random.key(0), False)
+    at = np.asarray(found["slice"]["at"])
+    assert set(found) == {"past", "slice"} and at.shape == (16, 2)
+    # the first multiples: -0.5 + 2 frac(0.5 + 0.7548776662) and -0.5 + 2 frac(0.5 + 0.5698402910)
+    np.testing.assert_allclose(at[0], [0.009755, -0.360319], atol=1e-5)
+    quarters = {(x > 0.5, y > 0.5) for x, y in at.tolist()}
+    assert len(quarters) == 4 and at.min() >= -0.5 and at.max() <= 1.5
+    assert "slice" not in cloud.asked(ensembles.member(corners, np.arange(2)), cloud.begin(corners), 4, KEY, False)
 
 
 def test_to_ask_changes_nothing_of_the_training(asked, tmp_path):
@@ -74,8 +121,7 @@ def test_predictions_are_the_critics_mean_of_the_banks_actors(asked):
     agent = config.agent
     state = load_state(config, run.latest_checkpoint())[0].agent
     state = ensembles.member(state, 0)
-    policies, obs = agent.past(state, 3, jax.random.key(0)), jnp.array([[0.5], [-1.0], [1.0]])
-    first = ensembles.member(policies, np.arange(3))
+    first, obs = agent.asked(state, 3, KEY)["past"], jnp.array([[0.5], [-1.0], [1.0]])
     stored = int(agent.cloud.stored(state.bank))
     assert stored == 4
     critics = state.critics.params
@@ -106,12 +152,20 @@ def test_measured_returns_are_discounted_as_critics_count(asked):
     evaluator.close()
 
 
-def test_plot_reads_the_rank_on_past_actors(asked):
+def test_plot_reads_and_draws_what_critics_know(asked, tmp_path):
     _, run = asked
     rows = [row for row in read_rows(run.metrics) if row["kind"] == "knowledge" and row["seed"] == 1]
-    frames, values = results.behaviour(run).measures["knowledge"][1]
-    assert frames == [60, 120]
-    np.testing.assert_array_equal(values, [row["rank_past"] for row in rows])
+    found = results.behaviour(run)
+    for name in ("rank_past", "slope_mixtures", "error_others"):
+        frames, values = found.measures[name][1]
+        assert frames == [60, 120]
+        np.testing.assert_array_equal(values, [row[name] for row in rows])
+    assert found.measures["rank_slice"] == {}
+    behaviour_curves([found], "knowledge", tmp_path / "knowledge.png")
+    assert (tmp_path / "knowledge.png").stat().st_size > 5000
+    untold = dataclasses.replace(found, measures={name: {} for name in found.measures})
+    with pytest.raises(UsageError, match="train with --knowledge"):
+        behaviour_curves([untold], "knowledge", tmp_path / "none.png")
 
 
 def test_without_a_past_nobody_can_be_asked():
@@ -126,6 +180,8 @@ def test_inspect_shows_what_was_told_last(asked):
     agent: Any = SimpleNamespace(directory=run.path, seed=1)
     found = told_in_training(agent)
     assert found is not None and found["frame"] == 120
-    assert found["error_past"] == last["error_past"] and found["error_mixtures"] == last["error_mixtures"]
+    assert list(found["kinds"]) == ["past", "mixtures", "others"]
+    for kind, signs in found["kinds"].items():
+        assert signs["error"] == last[f"error_{kind}"]
     agent.seed = 7
     assert told_in_training(agent) is None

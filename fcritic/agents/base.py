@@ -165,8 +165,8 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """Returns whether there are past actors yet."""
         return False
 
-    def past(self, state: State, count: int, key: PRNGKeyArray) -> Any:
-        """Returns so many past actors, spread over what is kept, then, where they can be, as many mixtures."""
+    def asked(self, state: State, count: int, key: PRNGKeyArray) -> dict[str, Any]:
+        """Returns so many policies of each kind, about which critics can be asked: past actors and what is near."""
         raise UsageError(f"{type(self).__name__} keeps no past actors")
 
     def predicted(

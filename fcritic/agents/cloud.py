@@ -85,9 +85,43 @@ class Cloud:
         mixed = jax.random.uniform(mixed_key, (self.policies,)) < self.mixed
         return vmap(Mixture)(policies, ensembles.member(known, second), jnp.where(mixed, weight, 0.0))
 
+    def asked(self, actors: Any, bank: "Bank", count: int, key: PRNGKeyArray, mixtures: bool) -> dict[str, Any]:
+        """Returns so many policies of each kind, to ask critics about: past actors, evenly spaced in time, perhaps
+        mixtures, and where there are three actors the slice through their parameters, evenly covered."""
+        found = {"past": ensembles.member(net(bank.stored), jnp.arange(count) * self.stored(bank) // count)}
+        if mixtures:
+            found["mixtures"] = dataclasses.replace(self, mixed=1.0, policies=count).policies_of(actors, bank, key)
+        if ensembles.size(actors) >= 3:
+            found["slice"] = plane(actors, (0, 1, 2), *_spread(count))
+        return found
+
     def stored(self, bank: "Bank") -> Int[Array, ""]:
         """Returns how many past actors the bank holds."""
         return jnp.minimum(bank.updates // self.every, self.bank)
+
+
+LOW, HIGH = -0.5, 1.5
+"""How far a slice goes: half the way beyond the actors on either side."""
+
+
+def plane(policies: Any, corners: tuple[int, int, int], x: np.ndarray, y: np.ndarray) -> Any:
+    """Returns the policies a + x (b - a) + y (c - a), stacked; x and y have one entry for each.
+
+    Written as (1 - x - y) a + x b + y c, so that the corners are the actors to the last bit.
+    """
+    first, second, third = (ensembles.member(policies, corner) for corner in corners)
+
+    def mix(*leaves: Array) -> Float[Array, "points ..."]:
+        weights = [np.asarray(each, np.float32).reshape(-1, *(1,) * leaves[0].ndim) for each in (1 - x - y, x, y)]
+        return sum(weight * leaf[None] for weight, leaf in zip(weights, leaves, strict=True))
+
+    return jax.tree.map(mix, first, second, third)
+
+
+def _spread(count: int) -> Float[np.ndarray, "2 count"]:
+    """Points that cover a slice evenly, however many they are: a sequence of low discrepancy (Roberts 2018)."""
+    steps = np.arange(1, count + 1) * np.array([[0.7548776662], [0.5698402910]])
+    return LOW + (HIGH - LOW) * ((0.5 + steps) % 1)
 
 
 class Bank(eqx.Module):

@@ -28,7 +28,7 @@ from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import Packed, pack_like
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, PrimedHead, Prior, ValueHead
-from fcritic.networks.policies import DeterministicPolicy, GaussianPolicy, Mixture
+from fcritic.networks.policies import DeterministicPolicy, GaussianPolicy
 from fcritic.networks.precision import Precision, lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
@@ -363,18 +363,10 @@ class FAC(AbstractAgent[FACState]):
         """Returns whether the bank holds a past actor yet."""
         return state.bank is not None and self.cloud.stored(state.bank) > 0
 
-    def past(self, state: FACState, count: int, key: PRNGKeyArray) -> Any:
-        """Returns actors from the bank, evenly spaced, and mixtures where the encoder can read them."""
+    def asked(self, state: FACState, count: int, key: PRNGKeyArray) -> dict[str, Any]:
+        """Returns past actors, mixtures where the encoder can read them, and a slice through three actors."""
         assert state.bank is not None
-        stored = net(state.bank.stored)
-        old = ensembles.member(stored, jnp.arange(count) * self.cloud.stored(state.bank) // count)
-        if self.encoder.kind != "behaviour":
-            return old
-        mixed = dataclasses.replace(self.cloud, mixed=1.0, policies=count).policies_of(
-            state.actors.net, state.bank, key
-        )
-        pure = vmap(Mixture)(old, old, jnp.zeros(count))
-        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), pure, mixed)
+        return self.cloud.asked(state.actors.net, state.bank, count, key, self.encoder.kind == "behaviour")
 
     def predicted(
         self, state: FACState, policies: Any, obs: Float[Array, "policies obs"]

@@ -18,7 +18,7 @@ from fcritic import ensembles
 from fcritic.agents.recipes import Recipe
 from fcritic.api import valuation
 from fcritic.api.trust import config_of
-from fcritic.api.valuation import Critics, Sight, critics_of
+from fcritic.api.valuation import Critics, critics_of
 from fcritic.config import TrainConfig
 from fcritic.envs import Task, Units, task_units
 from fcritic.errors import UsageError, one_line
@@ -28,6 +28,7 @@ from fcritic.startup.backend import prepare
 from fcritic.training.health import require_acting
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import load_policies, load_state
+from fcritic.training.sight import Sight
 from fcritic.types import EnvSpec
 
 

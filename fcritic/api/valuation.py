@@ -13,8 +13,9 @@ from fcritic.agents import critic_ensemble
 from fcritic.agents.fac import FACState
 from fcritic.agents.losses import encode_all, weigh_gradient
 from fcritic.networks.critics import FunctionalCritic, NamesAlone, StateActionCritic
-from fcritic.networks.policies import Policy, behaviour
+from fcritic.networks.policies import Policy
 from fcritic.training.replay import Normalizer
+from fcritic.training.sight import Sight
 
 FAR = 0.25
 """The farthest that a trusted policy acts from the nearest actor, root mean square, in half ranges of actions."""
@@ -45,47 +46,6 @@ def critics_of(state: Any) -> Critics:
     if not isinstance(state, FACState):
         return state.critics.net
     return state.valued_by if state.names is None else FunctionalCritic(NamesAlone(), state.valued_by.head)
-
-
-class Sight(eqx.Module):
-    """Through which normalisers critics and policies see."""
-
-    critics: Normalizer | None
-    """None where observations are not normalised."""
-    policies: Normalizer | None = None
-    """None where it is the critics'."""
-
-    def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
-        """What the critics see of raw observations."""
-        return obs if self.critics is None else self.critics(obs)
-
-    def view(self, policy: Policy) -> Policy:
-        """A policy as the critics can ask it: a function of what they see."""
-        return policy if self.policies is None else Rescaled(policy, self)
-
-
-class Rescaled(eqx.Module):
-    """A policy that learned under one normaliser, for critics that see through another."""
-
-    policy: Policy
-    sight: Sight
-
-    def _own(self, obs: Float[Array, " obs"]) -> Float[Array, " obs"]:
-        critics, policies = self.sight.critics, self.sight.policies
-        assert critics is not None and policies is not None
-        return policies(critics.undo(obs))
-
-    def __call__(self, obs: Float[Array, " obs"]) -> Float[Array, " act"]:
-        """The action at what the critics see."""
-        return self.policy(self._own(obs))
-
-    def activations(self, obs: Float[Array, " obs"]) -> tuple[Float[Array, " _"], ...]:
-        """The policy's own."""
-        return self.policy.activations(self._own(obs))
-
-    def behaviour(self, obs: Float[Array, " obs"]) -> Float[Array, " act_and_deviation"]:
-        """What the policy does at what the critics see."""
-        return behaviour(self.policy, self._own(obs))
 
 
 @eqx.filter_jit

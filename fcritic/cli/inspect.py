@@ -10,6 +10,7 @@ import tyro
 from fcritic.cli.parsing import parse
 from fcritic.disk import Place, destination
 from fcritic.errors import cannot_write, require_at_least
+from fcritic.logs.metrics import ASKED
 from fcritic.startup.backend import prepare
 
 prepare()
@@ -70,8 +71,8 @@ def _summary(report: dict[str, Any], out: Place) -> str:
     where = f"{agent['recipe']} on {agent['task']}, frame {agent['frame']:,}"
     count = len(report["slice"]["plain"])
     told = report["knowledge"]
-    ranks = told and f"{number(told['rank_past'])} on past actors, {number(told['rank_mixtures'])} on mixtures"
-    asked = f"asked in training, at frame {told['frame']:,}: rank correlation {ranks}\n" if told else ""
+    ranks = [f"{number(signs['rank'])} on {ASKED[kind]}" for kind, signs in (told["kinds"] if told else {}).items()]
+    asked = f"asked in training, at frame {told['frame']:,}: rank correlation {', '.join(ranks)}\n" if told else ""
     return (
         f"{where}: over {count} policies the critics' mean has "
         f"rank correlation {number(found['mean']['rank'])} with measured returns (critics: {critics})\n"

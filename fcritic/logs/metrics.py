@@ -27,6 +27,20 @@ LINE_LIMIT = 2**20
 FIRST_REWARD = "first_reward"
 """The kind of the one row that tells when a seed first saw a reward."""
 
+KNOWLEDGE = "knowledge"
+"""The kind of rows with what critics know of policies: `SIGN_KIND` for each sign and each kind of policies."""
+
+ASKED = {
+    "past": "past actors",
+    "mixtures": "mixtures",
+    "slice": "slice through three actors",
+    "others": "actors of other seeds",
+}
+"""The kinds of policies that critics are asked about, with words for them."""
+
+SIGNS = {"rank": "rank correlation", "slope": "slope of measured on predicted", "error": "root mean square error"}
+"""How well the critics' values and measured returns of policies agree, with words for it."""
+
 
 class Sink(Protocol):
     """Anything that rows can be written to."""

@@ -18,6 +18,7 @@ from PIL import Image
 
 from fcritic.disk import Place
 from fcritic.errors import UsageError, cannot_write
+from fcritic.logs.metrics import ASKED, KNOWLEDGE, SIGNS
 from fcritic.results.read import Behaviour, Curves
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -38,7 +39,7 @@ LABELS = {
     "disagreement": "deviation between the critics' values of a policy",
     "coverage": "cells of observations in the replay",
     "saturation": "share of actions at their bounds",
-    "knowledge": "rank correlation of values and returns, past actors",
+    "knowledge": "critics' values beside measured returns",
     "trust": "coverage C over its least (full), Delta (dashed)",
     "success": "share of successful episodes",
     "length": "actions in an episode",
@@ -127,16 +128,19 @@ def tuning(outcome: dict[str, Any], out: Path) -> None:
 
 def learning_curves(runs: list[Curves], out: Path | Place) -> None:
     """Evaluation return against frames: one thin line per seed, one strong line for their mean."""
-    with _picture(out, {run.task for run in runs}, "episode return") as axes:
+    with _picture(out, {run.task for run in runs}, "episode return") as (axes,):
         for index, run in enumerate(runs):
             _draw(axes, run, f"C{index}")
 
 
 def behaviour_curves(runs: list[Behaviour], what: str, out: Path | Place) -> None:
     """One measure of what the agents do against frames; of first rewards, the share of seeds that had one."""
-    with _picture(out, {run.task for run in runs}, LABELS[what]) as axes:
+    labels = SIGNS.values() if what == KNOWLEDGE else [LABELS[what]]
+    with _picture(out, {run.task for run in runs}, *labels) as (axes, *more):
         for index, run in enumerate(runs):
-            if what == "first-reward":
+            if what == KNOWLEDGE:
+                _draw_knowledge([axes, *more], run, f"C{index}")
+            elif what == "first-reward":
                 _draw_first_rewards(axes, run, f"C{index}")
             elif what == "trust":
                 _draw_trust(axes, run, f"C{index}")
@@ -145,27 +149,29 @@ def behaviour_curves(runs: list[Behaviour], what: str, out: Path | Place) -> Non
 
 
 @contextlib.contextmanager
-def _picture(out: Path | Place, tasks: set[str], label: str) -> Iterator[plt.Axes]:
-    """Axes over frames in a picture that is written to `out` at the end."""
+def _picture(out: Path | Place, tasks: set[str], *labels: str) -> Iterator[list[plt.Axes]]:
+    """Axes over frames, one for each label, in a picture that is written to `out` at the end."""
     if Path(str(out)).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    size = (8, 4.5) if len(labels) == 1 else (5 * len(labels), 4.5)
+    figure, grid = plt.subplots(1, len(labels), figsize=size, layout="constrained", squeeze=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # an overflow ends in an error of one line
         try:
-            yield axes
+            yield list(grid.flat)
         except UsageError:
             plt.close(figure)
             raise
-        axes.set_xlabel("environment frames, summed over environments")
-        axes.set_ylabel(label)
-        axes.set_title(_plain(", ".join(sorted(tasks))))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        if axes.get_yscale() == "linear":
-            axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
-        axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
-        axes.legend(frameon=False, fontsize=9)
+        for axes, label in zip(grid.flat, labels, strict=True):
+            axes.set_xlabel("environment frames, summed over environments")
+            axes.set_ylabel(label)
+            axes.set_title(_plain(", ".join(sorted(tasks))))
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+            if axes.get_yscale() == "linear":
+                axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
+            axes.xaxis.set_major_formatter(lambda frame, _: f"{frame:g}" if frame < 1000 else f"{frame / 1000:g}k")
+        grid.flat[0].legend(frameon=False, fontsize=9)
         _save(figure, out)
 
 
@@ -179,7 +185,6 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
     if not seeds:
         reasons = {
             "diversity": "one actor alone has no diversity",
-            "knowledge": "train with --knowledge 16",
             "trust": "train with --trust.measure",
             "drift": "train with --trust.measure",
             "success": "its task does not tell it (is_success in the info of Gymnasium)",
@@ -197,6 +202,21 @@ def _draw_trust(axes: plt.Axes, run: Behaviour, colour: str) -> None:
     axes.plot(*_mean(run.measures["drift"]), "--", color=colour, linewidth=1.4)
     axes.axhline(2.0, color="#444444", linewidth=0.8, linestyle=":")  # where the paper ends an epoch
     axes.set_yscale("log")
+
+
+def _draw_knowledge(axes: list[plt.Axes], run: Behaviour, colour: str) -> None:
+    """Each sign on axes of its own, each kind of policies in strokes of its own."""
+    if not run.measures["rank_past"]:
+        raise UsageError(f"{run.name} has no row with knowledge; train with --knowledge 16")
+    for sign, each in zip(SIGNS, axes, strict=True):
+        for (kind, said), strokes in zip(ASKED.items(), ("-", "--", ":", "-."), strict=True):
+            if seeds := run.measures[f"{sign}_{kind}"]:
+                for frames, values in itertools.islice(seeds.values(), MOST_LINES):
+                    each.plot(frames, values, strokes, color=colour, alpha=0.15, linewidth=1)
+                label = _plain(f"{run.name}: {said}")
+                each.plot(*_mean(seeds), strokes, color=colour, linewidth=2, label=label)
+    axes[1].set_yscale("symlog", linthresh=2.0)
+    axes[1].axhline(1.0, color="#444444", linewidth=0.8)  # where values have the size of returns
 
 
 def _draw_first_rewards(axes: plt.Axes, run: Behaviour, colour: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcritic.errors import UsageError, one_line
-from fcritic.logs.metrics import FIRST_REWARD, each_row
+from fcritic.logs.metrics import ASKED, FIRST_REWARD, KNOWLEDGE, SIGNS, each_row
 from fcritic.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -57,8 +57,11 @@ MOST_SEEDS = 10_000
 EPISODES = ("success", "length")
 """What rows of evaluations hold of the episodes beside their returns."""
 
-MEASURES = ("diversity", "disagreement", "coverage", "saturation", "knowledge", "trust", "drift")
-"""What rows of behaviour hold of each seed, and the critics' rank correlation on past actors."""
+MEASURES = ("diversity", "disagreement", "coverage", "saturation", "trust", "drift")
+"""What rows of behaviour hold of each seed."""
+
+KNOWN = tuple(f"{sign}_{kind}" for sign in SIGNS for kind in ASKED)
+"""What rows of knowledge hold of each seed."""
 
 
 def curves(run: RunDirectory) -> Curves:
@@ -78,9 +81,13 @@ def curves(run: RunDirectory) -> Curves:
 
 def behaviour(run: RunDirectory) -> Behaviour:
     """What the agents of a run did, from its metrics."""
-    measures: dict[str, dict] = {name: {} for name in (*MEASURES, *EPISODES)}
+    measures: dict[str, dict] = {name: {} for name in (*MEASURES, *KNOWN, *EPISODES)}
     rewarded: dict[int, int | None] = {}
     frames = [0]
+
+    def take_all(row: dict, names: tuple[str, ...]) -> None:
+        for name in row.keys() & {*names}:
+            _append(measures[name], row, name)
 
     def take(row: dict) -> None:
         seed, frame = _count(row["seed"]), _count(row["env_steps"])
@@ -88,14 +95,12 @@ def behaviour(run: RunDirectory) -> Behaviour:
         rewarded.setdefault(seed, None)
         if row["kind"] == FIRST_REWARD:
             rewarded[seed] = frame
-        elif row["kind"] == "knowledge":
-            _append(measures["knowledge"], {"knowledge": row["rank_past"]} | row, "knowledge")
+        elif row["kind"] == KNOWLEDGE:
+            take_all(row, KNOWN)
         elif row["kind"] == "behaviour":
-            for name in row.keys() & {*MEASURES}:
-                _append(measures[name], row, name)
+            take_all(row, MEASURES)
         elif row["kind"] == "evaluation":
-            for name in row.keys() & {*EPISODES}:
-                _append(measures[name], row, name)
+            take_all(row, EPISODES)
 
     _for_each_row(run, take)
     return Behaviour(*_name_and_task(run), measures, rewarded, max(frames))

@@ -1,4 +1,4 @@
-"""What critics know of policies: their values of past actors and mixtures, beside what these reach when they run.
+"""What critics know of policies: their values of some that they may never have met, beside what these reach.
 
 A few rollouts beside an evaluation, in environments that training never sees: they belong to no budget of it.
 """
@@ -12,14 +12,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 import numpy as np
 
-from fcritic import randomness
+from fcritic import ensembles, randomness
+from fcritic.agents.base import net
 from fcritic.config import TrainConfig
 from fcritic.envs import Fault
+from fcritic.logs.metrics import SIGNS
 from fcritic.training.device import SEED_AXES, Learning, TrainState
-from fcritic.training.evaluate import Evaluator, Played
-
-KINDS = ("past", "mixtures")
-"""Actors that the bank holds, and mixtures of two of all."""
+from fcritic.training.evaluate import Evaluator
+from fcritic.training.sight import Sight
 
 _STREAM = 2**31 + 2**30  # far from the iterations, and from the states on which behaviour is compared
 
@@ -64,13 +64,20 @@ class Examiner:
 
     def examine(self, learning: Learning, state: TrainState, frame: int) -> list[dict[str, Any]]:
         """A row for each seed; none while the bank is empty."""
-        count = self._config.knowledge
+        count, seeds = self._config.knowledge, len(state.keys)
         if not count or not bool(learning.agent.has_past(jax.tree.map(lambda leaf: leaf[0], state.agent))):
             return []
-        policies = _policies(learning, count, state, np.uint32(frame % 2**31))
-        played = self._evaluator.play(policies, state.normalizer, f"knowledge {frame}")
-        predicted = np.asarray(_predicted(learning, state, policies, played.first), float)
-        return [_row(predicted[seed], played, seed, count) for seed in range(len(predicted))]
+        asked = _asked(learning, count, state, np.uint32(frame % 2**31))
+        if seeds > 1:
+            asked["others"] = _others(learning, count, state)
+        rows: list[dict[str, Any]] = [{} for _ in range(seeds)]
+        for kind in asked:
+            played = self._evaluator.play(asked[kind], state.normalizer, f"knowledge {kind} {frame}")
+            predicted = np.asarray(_predicted(learning, state, asked[kind], played.first), float)
+            different = _others_of(learning, state) if kind == "others" else count
+            for row, said, measured in zip(rows, predicted, played.discounted, strict=True):
+                row |= _told(kind, said[:different], measured[:different])
+        return rows
 
     def take_faults(self) -> list[Fault]:
         """The faults that were skipped since the last call."""
@@ -81,22 +88,46 @@ class Examiner:
         self._evaluator.close()
 
 
-def _row(predicted: Float[np.ndarray, " policies"], played: Played, seed: int, count: int) -> dict[str, Any]:
-    measured, row = played.discounted[seed], {}
-    for kind, part in zip(KINDS, (slice(0, count), slice(count, None)), strict=True):
-        if len(predicted[part]):
-            found = agreement(predicted[part], measured[part])
-            row |= {f"{name}_{kind}": found[name] for name in ("rank", "slope", "error")}
-    return row | {"predicted": predicted.tolist(), "measured": measured.tolist()}
+def _told(
+    kind: str, predicted: Float[np.ndarray, " policies"], measured: Float[np.ndarray, " policies"]
+) -> dict[str, Any]:
+    found = agreement(predicted, measured)
+    signs = {f"{name}_{kind}": found[name] for name in SIGNS}
+    return signs | {f"predicted_{kind}": predicted.tolist(), f"measured_{kind}": measured.tolist()}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _policies(learning: Learning, count: int, state: TrainState, salt: UInt32[Array, ""]) -> Any:
+def _asked(learning: Learning, count: int, state: TrainState, salt: UInt32[Array, ""]) -> dict[str, Any]:
     def one_seed(state: TrainState) -> Any:
         key = jax.random.fold_in(randomness.wrap(state.keys), salt + jnp.uint32(_STREAM))
-        return learning.agent.past(state.agent, count, key)
+        return learning.agent.asked(state.agent, count, key)
 
     return vmap(one_seed, in_axes=(SEED_AXES,))(state)
+
+
+def _others_of(learning: Learning, state: TrainState) -> int:
+    """How many actors all the other seeds have."""
+    actors = jax.eval_shape(vmap(learning.agent.evaluation_policies), state.agent)
+    return (len(state.keys) - 1) * jax.tree.leaves(actors)[0].shape[1]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _others(learning: Learning, count: int, state: TrainState) -> Any:
+    """For each seed `count` actors of the others, evenly spread over them, or all in turn where they are few.
+
+    They learned under normalisers of their own and go on to see through these.
+    """
+    actors = net(vmap(learning.agent.evaluation_policies)(state.agent))
+    seeds, members = jax.tree.leaves(actors)[0].shape[:2]
+    few = (seeds - 1) * members
+    places = np.arange(count) * max(few, count) // count % few
+    whose = (np.arange(seeds)[:, None] + 1 + places // members) % seeds
+    policies = jax.tree.map(lambda leaf: leaf[whose, places % members], actors)
+    if not learning.normalize:
+        return policies
+    own = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], count, axis=1), state.normalizer)
+    theirs = ensembles.member(state.normalizer, whose)
+    return vmap(vmap(lambda policy, *seen: Sight(*seen).view(policy)))(policies, own, theirs)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -10,7 +10,7 @@ import numpy as np
 from fcritic.config import TrainConfig
 from fcritic.envs import Episode, Fault
 from fcritic.errors import CannotWrite
-from fcritic.logs.metrics import FIRST_REWARD, JSONLog, Sink
+from fcritic.logs.metrics import FIRST_REWARD, KNOWLEDGE, JSONLog, Sink
 from fcritic.logs.tensorboard import TensorBoardLog
 from fcritic.logs.trackers import TrackerLog
 from fcritic.runs.directory import RunDirectory
@@ -141,7 +141,7 @@ class Report:
     def knowledge(self, frame: int, rows: list[dict[str, Any]]) -> None:
         """One row per seed with what its critics say of policies, and what these reach."""
         if rows:
-            self.write(frame, "knowledge", list(enumerate(rows)))
+            self.write(frame, KNOWLEDGE, list(enumerate(rows)))
 
     def faults(self, frame: int, faults: list[Fault]) -> None:
         """One row and one line for each fault of an environment that was skipped."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcritic import ensembles
 from fcritic.agents.critic_ensemble import for_actor
-from fcritic.api.valuation import Sight, critics_of, values
+from fcritic.api.valuation import critics_of, values
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
 from fcritic.envs import task_spec
@@ -17,6 +17,7 @@ from fcritic.networks.critics import BlindEncoder, StateActionCritic
 from fcritic.training.health import require_acting
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import Progress, load_policies, load_state
+from fcritic.training.sight import Sight
 
 Trace = Float[np.ndarray, " states"]
 

@@ -10,13 +10,14 @@ from jaxtyping import Float
 import numpy as np
 
 from fcritic import ensembles
+from fcritic.agents.cloud import plane
 from fcritic.agents.fac import FAC
 from fcritic.api.load import TrainedAgent
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.logs.metrics import each_row
+from fcritic.logs.metrics import ASKED, KNOWLEDGE, SIGNS, each_row
 from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
-from fcritic.training.knowledge import KINDS, agreement
+from fcritic.training.knowledge import agreement
 from fcritic.training.saving import load_policies
 from fcritic.view.inspection import measure
 from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
@@ -52,7 +53,7 @@ def inspect(
     measure.require_corners(corners, agent.actors)
     start = time.monotonic()
     x, y = measure.points(count)
-    policies = measure.plane(agent.policies, corners, x, y)
+    policies = plane(agent.policies, corners, x, y)
     seen = _measure(agent, policies, episodes, say)
     say("asking the critics")
     predicted = _finite(measure.values(agent, policies, seen.first), agent)
@@ -71,18 +72,19 @@ def inspect(
 
 
 def told_in_training(agent: TrainedAgent) -> dict[str, Any] | None:
-    """What the critics knew of past actors and mixtures when they were last asked (`train --knowledge`)."""
+    """What the critics knew of each kind of policies when they were last asked (`train --knowledge`)."""
     run, found = RunDirectory.open_existing(agent.directory), None
     if run.metrics.status() is None:
         return None
     for _, row in each_row(run.metrics):
-        if row.get("kind") == "knowledge" and row.get("seed") == agent.seed:
+        if row.get("kind") == KNOWLEDGE and row.get("seed") == agent.seed:
             found = row
     if found is None:
         return None
     number = lambda value: value if isinstance(value, float) and math.isfinite(value) else None
-    names = [f"{name}_{kind}" for kind in KINDS for name in ("rank", "slope", "error")]
-    return {"frame": found.get("env_steps")} | {name: number(found.get(name)) for name in names}
+    asked = [kind for kind in ASKED if f"rank_{kind}" in found]
+    kinds = {kind: {sign: number(found.get(f"{sign}_{kind}")) for sign in SIGNS} for kind in asked}
+    return {"frame": found.get("env_steps"), "kinds": kinds, "words": ASKED}
 
 
 def require_functional(agent: TrainedAgent) -> None:

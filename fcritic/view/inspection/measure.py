@@ -11,17 +11,15 @@ from jaxtyping import Array, Float
 import numpy as np
 
 from fcritic import ensembles, envs
+from fcritic.agents.cloud import HIGH, LOW
 from fcritic.agents.losses import encode_all
 from fcritic.api import valuation
 from fcritic.api.load import TrainedAgent
-from fcritic.api.valuation import Sight
 from fcritic.envs.base import EPISODE_LIMIT
 from fcritic.errors import UsageError
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.training.replay import Normalizer
-
-LOW, HIGH = -0.5, 1.5
-"""How far a slice goes: half the way beyond the actors on either side."""
+from fcritic.training.sight import Sight
 
 
 def places(count: int) -> Float[np.ndarray, " count"]:
@@ -29,21 +27,6 @@ def places(count: int) -> Float[np.ndarray, " count"]:
     if count < 5 or count % 4 != 1 or count > 41:
         raise UsageError(f"--grid must be 5, 9, 13 or another of this row up to 41, not {count}")
     return np.linspace(LOW, HIGH, count)
-
-
-def plane(policies: Any, corners: tuple[int, int, int], x: np.ndarray, y: np.ndarray) -> Any:
-    """The policies a + x (b - a) + y (c - a), stacked; x and y have one entry for each.
-
-    Written as (1 - x - y) a + x b + y c, so that the corners are the actors to the last bit.
-    """
-    first, second, third = (ensembles.member(policies, corner) for corner in corners)
-
-    def mix(a: Array, b: Array, c: Array) -> Float[Array, "points ..."]:
-        shape = (-1, *(1,) * a.ndim)
-        weights = [np.asarray(each, np.float32).reshape(shape) for each in (1 - x - y, x, y)]
-        return sum(weight * np.asarray(leaf)[None] for weight, leaf in zip(weights, (a, b, c), strict=True))
-
-    return jax.tree.map(mix, first, second, third)
 
 
 def points(count: int) -> tuple[np.ndarray, np.ndarray]:

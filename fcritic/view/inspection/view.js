@@ -18,7 +18,7 @@ function head() {
   at("plane").textContent = `Every cell is one policy: its parameters are a + x (b − a) + y (c − a), where a, b and c are ${names.join(", ")}. The others were never run in training. Left: what the critics predict from the policy's network, the mean over first states s of Q(π, s, π(s)). Right: what it reached when it was run.`;
   const beyond = agent.beyond > 0.01 ? ` Episodes end after ${agent.longest} actions, a critic's value does not: up to ${Math.round(100 * agent.beyond)} % of it (γ to the power ${agent.longest}) cannot be seen in the measured sum.` : "";
   const told = (number) => (number === null ? "none" : number.toFixed(2)), known = data.knowledge;
-  if (known) at("knowledge").textContent = `Asked during training, last at frame ${known.frame.toLocaleString("en")}: past actors, rank correlation ${told(known.rank_past)}, slope ${told(known.slope_past)}, error ${told(known.error_past)}; mixtures ${told(known.rank_mixtures)}, ${told(known.slope_mixtures)}, ${told(known.error_mixtures)}.`;
+  if (known) at("knowledge").textContent = `Asked during training, last at frame ${known.frame.toLocaleString("en")}: ${Object.entries(known.kinds).map(([kind, signs]) => `${known.words[kind]}: rank correlation ${told(signs.rank)}, slope ${told(signs.slope)}, error ${told(signs.error)}`).join("; ")}.`;
   at("limits").textContent = `Discounted returns (γ = ${agent.discount}) are what a critic values.${beyond}`;
 }
 
