@@ -83,31 +83,13 @@ class Comparison(Study):
 
     def draw(self, findings: Findings, path: Path) -> None:
         """A panel per task: means over seeds, intervals, single seeds; crosses are published means."""
-        from fcritic.results.plots import line_of, panels, short_frames
+        from fcritic.results.plots import panels
 
         drawn = [panel for panel in findings.plot["panels"] if panel["methods"]]
         columns = min(2, len(drawn))
         with panels(path, columns, width=6.5, rows=-(-len(drawn) // columns)) as axes:
             for place, panel in zip(axes, drawn, strict=False):
-                last = max(method["frames"] for method in panel["methods"])
-                points = [point for entry in panel["published"] for point in entry["points"] if point[0] <= last]
-                place.plot(
-                    [point[0] for point in points], [point[1] for point in points], "x", color="0.45", zorder=3
-                )
-                for method in panel["methods"]:
-                    line, curve = line_of(method["place"]), method["curve"]
-                    place.plot(
-                        curve["frames"], np.transpose(curve["seeds"]), color=line["color"], alpha=0.3, lw=0.8
-                    )
-                    place.fill_between(
-                        curve["frames"], curve["low"], curve["high"], color=line["color"], alpha=0.15
-                    )
-                    place.plot(curve["frames"], curve["mean"], label=method["method"], linewidth=2, **line)
-                place.set_title(panel["panel"])
-                place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
-                place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
-                place.set_ylabel("return of the mean actor")
-                place.legend(frameon=False, fontsize=9, handlelength=3)
+                draw_panel(place, panel)
             for place in axes[len(drawn) :]:
                 place.set_visible(False)
 
@@ -121,6 +103,25 @@ class Comparison(Study):
                 made.setdefault(facts, []).append(f"{method['method']}, {panel['panel']}")
         versions = [f"{'; '.join(runs)}: {facts}" for facts, runs in made.items()]
         return [*found, Section("Made with", versions), Section("How to read this", [READING])]
+
+
+def draw_panel(place: Any, panel: dict[str, Any]) -> None:
+    """Draws the methods of a panel, by the name of its task, on axes of matplotlib."""
+    from fcritic.results.plots import line_of, short_frames
+
+    last = max(method["frames"] for method in panel["methods"])
+    points = [point for entry in panel["published"] for point in entry["points"] if point[0] <= last]
+    place.plot([point[0] for point in points], [point[1] for point in points], "x", color="0.45", zorder=3)
+    for method in panel["methods"]:
+        line, curve = line_of(method["place"]), method["curve"]
+        place.plot(curve["frames"], np.transpose(curve["seeds"]), color=line["color"], alpha=0.3, lw=0.8)
+        place.fill_between(curve["frames"], curve["low"], curve["high"], color=line["color"], alpha=0.15)
+        place.plot(curve["frames"], curve["mean"], label=method["method"], linewidth=2, **line)
+    place.set_title(panel["panel"])
+    place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
+    place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
+    place.set_ylabel("return of the mean actor")
+    place.legend(frameon=False, fontsize=9, handlelength=3)
 
 
 READING = (
@@ -209,7 +210,7 @@ class Panel:
 
 def compare(method: Method, reference: Method) -> dict[str, Any]:
     """End scores of two methods, each at the frames that both have reached."""
-    ours, theirs = _same_length(method, reference)
+    ours, theirs = same_length(method, reference)
     seeds = statistics.compared(ours.end_scores, theirs.end_scores)
     means = [float(side.end_scores.mean()) for side in (ours, theirs)]
     return {
@@ -272,7 +273,7 @@ def _versions(directory: RunDirectory) -> dict[str, Any]:
         return {}
 
 
-def _same_length(one: Method, other: Method) -> tuple[Method, Method]:
+def same_length(one: Method, other: Method) -> tuple[Method, Method]:
     """Both cut to the frames that both have reached."""
     last = min(one.frames[-1], other.frames[-1])
     cut = lambda method: dataclasses.replace(
@@ -413,7 +414,7 @@ def _tables(panel: dict[str, Any]) -> list[str | Table]:
                     names,
                     f"{row['frames']:,}",
                     f"{row['difference']:+.1f}",
-                    _interval(row["probability_of_improvement"], 2),
+                    interval_text(row["probability_of_improvement"], 2),
                     f"{row['p']:.2g}",
                 ]
             )
@@ -438,12 +439,13 @@ def _score(row: dict[str, Any]) -> list[str]:
         f"{row['frames']:,}" + ("" if row["finished"] else " (not finished)"),
         str(row["seeds"]),
         f"{row['end_mean']:.1f}{deviation}",
-        _interval(row["end_interquartile"], 1) if "end_interquartile" in row else "-",
+        interval_text(row["end_interquartile"], 1) if "end_interquartile" in row else "-",
         f"{row['area']:.1f}",
         ", ".join(f"{score:.0f}" for score in row["end_by_seed"]),
     ]
 
 
-def _interval(figure: dict[str, float], digits: int) -> str:
+def interval_text(figure: dict[str, float], digits: int) -> str:
+    """A figure with its interval, as a cell of a table."""
     value, low, high = (f"{figure[name]:.{digits}f}" for name in ("value", "low", "high"))
     return f"{value} [{low}, {high}]"

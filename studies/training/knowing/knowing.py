@@ -9,42 +9,93 @@ import numpy as np
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs.directory import RunDirectory
-from fcritic.study.comparison import Better, Comparison
+from fcritic.study.across import AcrossTasks
+from fcritic.study.comparison import Better, draw_panel
 from fcritic.study.spec import Findings, Run, Section, Table, Trainings, Verdict, judged
 from studies.training.ablated import Changes, with_fields
 from studies.training.laptop.laptop import BASELINE
 
-KNOWN = 0.8
-"""Rank correlation on past actors and mixtures from which on critics count as knowing policies."""
+KNOWN, NEAR = 0.8, 0.7
+"""Rank correlation on past actors and mixtures, and on a slice, from which on critics count as knowing policies."""
+SIGNS = ("rank_past", "rank_mixtures", "rank_slice", "rank_others", "slope_past", "slope_mixtures", "error_past")
+"""What the tables have of a seed's last row of knowledge."""
 
+HARD = ("cartpole-swingup", "walker-walk", "cheetah-run")
+"""The tasks of the ablations."""
+REST = ("reacher-hard", "pendulum-swingup", "hopper-hop")
+
+_RIVAL: Changes = BASELINE | {"tau": 0.01}
+_WIDE: Changes = {"actor_hidden": (256, 256)}
 _PAST: Changes = {"cloud.bank": 32, "cloud.every": 100}
-_NEURONS: Changes = _PAST | {"encoder.kind": "transformer", "tau": 0.01}
-_BEHAVIOUR: Changes = _PAST | {
+_CLOUD: Changes = _PAST | {
     "encoder.kind": "behaviour",
     "encoder.width": 128,
     "encoder.probe_scale": 1.0,
     "tau": 0.01,
+    "cloud.policies": 16,
+    "cloud.rows": 16,
 }
-_CLOUD: Changes = _BEHAVIOUR | {"cloud.policies": 16, "cloud.rows": 16}
+_ALONE: Changes = {"cloud.policies": 0}
+_CONTROL: Changes = _ALONE | {"cloud.bank": 0}
+
+SOFT, PLUS = "soft actors", "sac+"
+METHODS: dict[str, tuple[str, Changes]] = {
+    SOFT: ("fsac-small", {}),
+    PLUS: ("sac+", _RIVAL),
+    "fac-small": ("fac-small", _PAST),
+    "behaviour and cloud": ("fac-small", _CLOUD),
+    "td3+": ("td3+", _RIVAL),
+    "sac": ("sac", {name: value for name, value in _RIVAL.items() if name != "critics"}),
+    # Does the policy in the input do it, or the population, or a learned vector for each actor?
+    "soft actors, no cloud, first term": ("fsac-small", _ALONE | {"second_term": 0.0}),
+    "soft actors, names": ("fsac-small", _CONTROL | {"names": True}),
+    "soft actors, one value": ("fsac-small", _CONTROL | {"functional": False}),
+    "soft actors, first term": ("fsac-small", {"second_term": 0.0}),
+    "soft actors, no cloud": ("fsac-small", _ALONE),
+    # As much care on both sides.
+    "soft actors, tau .005": ("fsac-small", {"tau": 0.005}),
+    "soft actors, tau .02": ("fsac-small", {"tau": 0.02}),
+    "sac+, tau .005": ("sac+", BASELINE | {"tau": 0.005}),
+    "sac+, tau .02": ("sac+", BASELINE | {"tau": 0.02}),
+    "soft actors, G = 1": ("fsac-small", {"critic_steps": 1}),
+    "soft actors, G = 4": ("fsac-small", {"critic_steps": 4}),
+    "sac+, G = 1": ("sac+", _RIVAL | {"critic_steps": 1}),
+    "sac+, G = 4": ("sac+", _RIVAL | {"critic_steps": 4}),
+    "soft actors, three actor steps": ("fsac-small", {"actor_steps": 3}),
+    "soft actors, 256 wide": ("fsac-small", _WIDE | {"joint_hidden": (256, 256)}),
+    "sac+, 256 wide": ("sac+", _RIVAL | _WIDE | {"critic_hidden": (256, 256)}),
+}
+"""Recipe and changes of each method; the first six train on all tasks."""
+MAIN = tuple(METHODS)[:6]
 
 
-def _small(label: str, changes: Changes, recipe: str = "fac-small", task: str = "cartpole-swingup") -> Run:
-    """To 40,000 frames, 4 of them per decision; of functional critics, 12 past actors are asked about each time."""
-    asked = (("knowledge", 12),) if "cloud.bank" in changes else ()
-    often = (("action_repeat", 4), ("warmup", 2000), ("eval_every", 10_000), *asked)
-    return Run(recipe, task, 2, steps=40_000, label=f"knowing, {label}", options=with_fields(changes) + often)
+def _small(method: str, task: str) -> Run:
+    """To 60,000 frames, 4 of them per decision; critics that see policies are asked about 12 of each kind."""
+    recipe, changes = METHODS[method]
+    often = (("action_repeat", 4), ("warmup", 4000), ("replay", 10_000), ("eval_every", 20_000))
+    if "fac" not in recipe and "fsac" not in recipe:
+        often += (("eval_episodes", 4),)  # as many as four actors have together
+    elif changes.get("cloud.bank", 32):
+        often += (("knowledge", 12),)
+    options = with_fields(changes) + often
+    return Run(recipe, task, 2, seeds=8, steps=60_000, label=f"knowing, {method}", options=options)
 
 
-RUNS = (
-    _small("behaviour and cloud", _CLOUD),
-    _small("neurons", _NEURONS),
-    _small("sac+", BASELINE | {"tau": 0.01}, "sac+"),
-    _small("soft actors", _PAST, "fsac-small"),
-    _small("behaviour", _BEHAVIOUR),
-    _small("neurons, slow target", _NEURONS | {"tau": 0.005}),
-    _small("behaviour and cloud, first term", _CLOUD | {"second_term": 0.0}),
-    _small("behaviour and cloud, three actor steps", _CLOUD | {"actor_steps": 3}),
+_ORDER = (
+    ((SOFT, PLUS), HARD),
+    (("soft actors, no cloud, first term", "soft actors, names", "soft actors, one value"), HARD),
+    ((SOFT, PLUS), REST),
+    (("soft actors, first term", "soft actors, no cloud"), HARD),
+    (("soft actors, tau .005", "soft actors, tau .02", "sac+, tau .005", "sac+, tau .02"), HARD),
+    (("behaviour and cloud", "fac-small"), HARD + REST),
+    (("td3+", "sac"), HARD + REST),
+    (("soft actors, three actor steps",), HARD),
+    (("soft actors, G = 1", "sac+, G = 1", "soft actors, G = 4", "sac+, G = 4"), HARD),
+    (("soft actors, 256 wide", "sac+, 256 wide"), HARD),
 )
+"""The most telling first; wherever this stops, methods that are held against each other have the same tasks."""
+
+RUNS = tuple(_small(method, task) for methods, tasks in _ORDER for task in tasks for method in methods)
 
 _TINY: Changes = {f"{part}_hidden": (8,) for part in ("actor", "joint")} | {
     "members": 2,
@@ -57,16 +108,29 @@ _TINY: Changes = {f"{part}_hidden": (8,) for part in ("actor", "joint")} | {
 }
 
 
-def _tiny(label: str, changes: Changes, recipe: str = "fac-small") -> Run:
-    often = (("warmup", 40), ("eval_every", 100), ("knowledge", 3))
-    options = with_fields(_TINY | changes) + often
-    return Run(recipe, "probe-both", 1, seeds=2, steps=200, label=f"knowing, {label}", options=options)
+def _tiny(method: str, changes: Changes, recipe: str = "fac-small") -> Run:
+    often: tuple[tuple[str, Any], ...] = (("warmup", 40), ("eval_every", 100))
+    if changes.get("cloud.bank"):
+        often += (("knowledge", 3),)
+    options = with_fields(changes) + often
+    return Run(recipe, "probe-both", 1, seeds=2, steps=200, label=f"knowing, {method}", options=options)
 
+
+_TINY_RIVAL: Changes = {
+    "actor_hidden": (8,),
+    "critic_hidden": (8,),
+    "batch_size": 8,
+    "critics": 2,
+    "critic_steps": 2,
+}
 
 QUICK = (
-    _tiny("behaviour and cloud", {"encoder.kind": "behaviour", "cloud.policies": 3, "cloud.rows": 2}),
-    _tiny("neurons", {"encoder.kind": "transformer"}),
-    _tiny("soft actors", {"critics": 2}, "fsac-small"),
+    _tiny(SOFT, _TINY | {"members": 3, "critics": 2}, "fsac-small"),
+    _tiny(PLUS, _TINY_RIVAL, "sac+"),
+    _tiny("soft actors, names", _TINY | _CONTROL | {"critics": 2, "names": True}, "fsac-small"),
+    _tiny("soft actors, one value", _TINY | _CONTROL | {"critics": 2, "functional": False}, "fsac-small"),
+    _tiny("behaviour and cloud", _TINY | {"encoder.kind": "behaviour", "cloud.policies": 3, "cloud.rows": 2}),
+    _tiny("fac-small", _TINY),
 )
 
 
@@ -76,8 +140,8 @@ def knowledge(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Knowing(Comparison):
-    """A comparison of returns, and beside it what the critics of each method know at its end."""
+class Knowing(AcrossTasks):
+    """A comparison of returns over tasks, and beside it what the critics of each method know at its end."""
 
     quick_runs: tuple[Run, ...] = ()
     judged_runs: tuple[str, ...] = ()
@@ -96,37 +160,80 @@ class Knowing(Comparison):
                 found.verdicts.append(_judged(run, rows))
         return found
 
+    def draw(self, findings: Findings, path: Path) -> None:
+        """A panel per task with the methods that train on all; then claims over tasks, and what critics know."""
+        from fcritic.results.plots import panels
+
+        main = [f"knowing, {method}" for method in MAIN]
+        drawn = []
+        for panel in findings.plot["panels"]:
+            methods = [each for each in panel["methods"] if each["method"] in main]
+            ordered = [each | {"place": main.index(each["method"])} for each in methods]
+            drawn += [panel | {"methods": ordered}] if methods else []
+        rows = -(-(len(drawn) + 2) // 2)
+        with panels(path, 2, width=6.5, rows=rows) as axes:
+            for place, panel in zip(axes, drawn, strict=False):
+                draw_panel(place, panel)
+            _draw_across(axes[len(drawn)], findings.plot["across"])
+            _draw_known(axes[len(drawn) + 1], findings.plot["knowledge"])
+            for place in axes[len(drawn) + 2 :]:
+                place.set_visible(False)
+
     def sections(self, findings: Findings) -> list[Section]:
         """What the critics know, before the sections of any comparison."""
-        heads = [
-            "method",
-            "frame",
-            "rank, past actors",
-            "rank, mixtures",
-            "slope, past actors",
-            "error, past actors",
-        ]
         shown = lambda values: ", ".join(f"{value:.2f}" for value in values)
-        names = ("rank_past", "rank_mixtures", "slope_past", "error_past")
         rows = [
-            [method, f"{min(table['frame']):,}", *(shown(table[name]) for name in names)]
+            [method, f"{min(table['frame']):,}", *(shown(table[name]) for name in SIGNS)]
             for method, table in findings.plot["knowledge"].items()
         ]
         text = "By seed, at the last evaluation: critics' mean values of policies against their discounted returns."
+        heads = ["method", "frame", *(name.replace("_", ", ") for name in SIGNS)]
         return [Section("What the critics know", [text, Table(heads, rows)]), *super().sections(findings)]
+
+
+def _draw_across(place: Any, rows: list[dict[str, Any]]) -> None:
+    """The difference of interquartile means of each pair, with its interval."""
+    for height, row in enumerate(reversed(rows)):
+        gap = row["difference"]
+        place.plot([gap["low"], gap["high"]], [height, height], color="C0", linewidth=2)
+        place.plot(gap["value"], height, "o", color="C0")
+    short = lambda name: name.removeprefix("knowing, ")
+    labels = [f"{short(row['method'])} - {short(row['beside'])} ({len(row['tasks'])})" for row in reversed(rows)]
+    place.set_yticks(range(len(rows)), labels, fontsize=7)
+    place.axvline(0.0, color="0.45", linewidth=0.8)
+    place.set_title("difference of interquartile means (tasks)")
+
+
+def _draw_known(place: Any, tables: dict[str, dict[str, list[float]]]) -> None:
+    """Rank correlations of every seed and task, by method and kind of policies."""
+    methods = list(dict.fromkeys(name.split(": ", 1)[1] for name in tables))
+    kinds = [name for name in SIGNS if name.startswith("rank")]
+    for number, kind in enumerate(kinds):
+        for height, method in enumerate(methods):
+            values = [
+                value for name, table in tables.items() if name.endswith(f": {method}") for value in table[kind]
+            ]
+            heights = np.full(len(values), -height + 0.3 - 0.2 * number)
+            place.plot(values, heights, ".", color=f"C{number}", label=kind[5:] if height == 0 else None)
+    place.set_yticks([-height for height in range(len(methods))], [m.removeprefix("knowing, ") for m in methods])
+    place.tick_params("y", labelsize=7)
+    place.axvline(KNOWN, color="0.45", linewidth=0.8)
+    place.set_title("rank correlation, every seed and task")
+    if methods:
+        place.legend(frameon=False, fontsize=8)
 
 
 def _judged(run: Run, rows: list[dict[str, Any]]) -> Verdict:
     """Whether the critics of every seed know policies; open while a run is shorter than asked."""
-    ranks = [_number(row.get(name)) for row in rows for name in ("rank_past", "rank_mixtures")]
-    slopes = [_number(row.get("slope_past")) for row in rows]
+    number = lambda row, name: _number(row.get(name))
+    known = all(number(row, f"rank_{kind}") >= KNOWN for row in rows for kind in ("past", "mixtures"))
+    near = all(number(row, "rank_slice") >= NEAR for row in rows)
+    calibrated = all(0.5 <= number(row, "slope_past") <= 2 for row in rows)
     claim = (
-        f"{run.method}: with every seed critics rank past actors and mixtures at {KNOWN} or above, with a slope of "
-        "measured on predicted from 0.5 to 2"
+        f"{run.method}: with every seed critics rank past actors and mixtures at {KNOWN} or above, a slice through "
+        f"three actors at {NEAR} or above, with a slope of measured on predicted from 0.5 to 2, {run.task}"
     )
-    verdict = judged(
-        claim, all(each >= KNOWN for each in ranks) and all(0.5 <= each <= 2 for each in slopes), _table(rows)
-    )
+    verdict = judged(claim, known and near and calibrated, _table(rows))
     finished = all(row["env_steps"] >= run.steps for row in rows)
     return verdict if finished else dataclasses.replace(verdict, outcome="open")
 
@@ -141,9 +248,8 @@ def _last_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _table(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    names = ("rank_past", "rank_mixtures", "slope_past", "slope_mixtures", "error_past", "error_mixtures")
     return {"frame": [row["env_steps"] for row in rows]} | {
-        name: [_number(row.get(name)) for row in rows] for name in names
+        name: [_number(row.get(name)) for row in rows] for name in SIGNS
     }
 
 
@@ -152,33 +258,57 @@ def _number(value: Any) -> float:
     return float(np.nan if value is None else value)
 
 
+def _claim(text: str, better: str, worse: str) -> Better:
+    return Better(text, f"knowing, {better}", f"knowing, {worse}")
+
+
 STUDY = Knowing(
     "knowing",
     "Do critics that learn on a cloud of policies, known by what they do, know policies, and is the agent better?",
     RUNS,
     quick_runs=QUICK,
-    reference="knowing, neurons",
-    claims=(
-        Better("behaviour and a cloud cost no return", "knowing, behaviour and cloud", "knowing, neurons"),
-        Better(
-            "soft actors and a cloud are better than sac+ of their size", "knowing, soft actors", "knowing, sac+"
+    reference="knowing, sac+",
+    across=(
+        _claim("soft actors with functional critics are better than sac+ of their size", SOFT, PLUS),
+        _claim("the deterministic agent with a cloud is better than sac+ of its size", "behaviour and cloud", PLUS),
+        _claim("behaviour and a cloud make fac-small better", "behaviour and cloud", "fac-small"),
+        _claim("soft actors are better than fac-small", SOFT, "fac-small"),
+        _claim("soft actors are better than td3+ of their size", SOFT, "td3+"),
+        _claim("soft actors are better than sac of their size", SOFT, "sac"),
+        _claim(
+            "a code that says what an actor does is better than one that names it",
+            "soft actors, no cloud, first term",
+            "soft actors, names",
         ),
-        Better(
-            "soft actors learn faster than deterministic ones",
-            "knowing, soft actors",
-            "knowing, behaviour and cloud",
+        _claim(
+            "critics that see the policy are better than one value for all actors",
+            "soft actors, no cloud, first term",
+            "soft actors, one value",
         ),
-        Better("the agent is better than sac+ of its size", "knowing, behaviour and cloud", "knowing, sac+"),
-        Better(
-            "three actor updates in a row are better than one",
-            "knowing, behaviour and cloud, three actor steps",
-            "knowing, behaviour and cloud",
+        _claim("soft actors with a cloud are better than with one value", SOFT, "soft actors, one value"),
+        _claim("the population alone is better than sac+", "soft actors, one value", PLUS),
+        _claim("the cloud helps, with the second term", SOFT, "soft actors, no cloud"),
+        _claim(
+            "the cloud helps, without the second term",
+            "soft actors, first term",
+            "soft actors, no cloud, first term",
         ),
-        Better(
-            "with a cloud the second gradient term helps",
-            "knowing, behaviour and cloud",
-            "knowing, behaviour and cloud, first term",
+        _claim("with a cloud the second gradient term helps", SOFT, "soft actors, first term"),
+        _claim(
+            "without a cloud the second gradient term helps",
+            "soft actors, no cloud",
+            "soft actors, no cloud, first term",
         ),
+        _claim("a slower target, tau .005, helps soft actors", "soft actors, tau .005", SOFT),
+        _claim("a faster target, tau .02, helps soft actors", "soft actors, tau .02", SOFT),
+        _claim("a slower target, tau .005, helps sac+", "sac+, tau .005", PLUS),
+        _claim("a faster target, tau .02, helps sac+", "sac+, tau .02", PLUS),
+        _claim("with tau .005 soft actors are better than sac+", "soft actors, tau .005", "sac+, tau .005"),
+        _claim("with tau .02 soft actors are better than sac+", "soft actors, tau .02", "sac+, tau .02"),
+        _claim("with G = 1 soft actors are better than sac+", "soft actors, G = 1", "sac+, G = 1"),
+        _claim("with G = 4 soft actors are better than sac+", "soft actors, G = 4", "sac+, G = 4"),
+        _claim("three actor updates in a row are better than one", "soft actors, three actor steps", SOFT),
+        _claim("256 wide soft actors are better than sac+", "soft actors, 256 wide", "sac+, 256 wide"),
     ),
-    judged_runs=("knowing, behaviour and cloud", "knowing, soft actors"),
+    judged_runs=("knowing, soft actors", "knowing, behaviour and cloud"),
 )
