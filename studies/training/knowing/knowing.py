@@ -77,7 +77,7 @@ def _small(method: str, task: str) -> Run:
         often += (("eval_episodes", 4),)  # as many as four actors have together
     elif changes.get("cloud.bank", 32):
         often += (("knowledge", 12),)
-    options = with_fields(changes) + often
+    options = with_fields(changes | {"precision": "float32"}) + often  # on a GPU, too, the same for all
     return Run(recipe, task, 2, seeds=8, steps=60_000, label=f"knowing, {method}", options=options)
 
 
