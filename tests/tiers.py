@@ -106,6 +106,7 @@ MARKED = {
         "test_runs.py::test_two_processes_cannot_train_in_one_run",
         "test_sac.py",
         "test_sick_trainings.py",
+        "test_steering.py",
         "test_start.py::test_a_device_that_cannot_be_woken_is_reported_once_by_who_needs_it",
         "test_start.py::test_programs_compiled_ahead_train_as_those_compiled_in_the_loop",
         "test_statistics.py",

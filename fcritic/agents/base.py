@@ -175,6 +175,15 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """Returns the critics' mean value of each policy at a state of its own, as the networks see it."""
         raise UsageError(f"the critics of {type(self).__name__} do not see the policy")
 
+    @property
+    def steers(self) -> tuple[int, int] | None:
+        """Returns after how many iterations `steer` is called, and with how many rows; None: never."""
+        return None
+
+    def steer(self, state: State, logged: Transition, recent: Transition) -> State:
+        """Returns the state after a look at rows drawn from all of the replay and from its newest part."""
+        return state
+
     def cheaper(self) -> "dict[str, AbstractAgent]":
         """Returns variants that cost less, by the options that make them."""
         return {}

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 import optax
 
 from fcritic import ensembles, kernels
-from fcritic.agents.actor_trust import Steering, Trust, shortened
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
 from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
 from fcritic.agents.losses import (
@@ -24,6 +23,7 @@ from fcritic.agents.losses import (
     own_values,
     seen_as,
 )
+from fcritic.agents.steering import Steering, Trust
 from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import Packed, pack_like
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
@@ -311,11 +311,10 @@ class FAC(AbstractAgent[FACState]):
         grads, metrics = jax.grad(loss, has_aux=True)(state.critics.net)
         critics = state.critics.apply(grads, self.optimiser())
         delayed = ensembles.polyak(state.targets, critics.params.head, self.tau)
-        if (steering := state.steering) is not None:
-            if self.trust.refresh_above is not None:
-                learned = ((state.critics, state.targets), (critics, delayed))
-                critics, delayed = steering.critics_after(*learned)
-            state = dataclasses.replace(state, steering=steering.counted())
+        if state.steering is not None:
+            was, now = (state.critics, state.targets), (critics, delayed)
+            (critics, delayed), steering = state.steering.of_critics(was, now)
+            state = dataclasses.replace(state, steering=steering)
         return dataclasses.replace(state, critics=critics, targets=delayed), metrics
 
     def actor_step(self, state: FACState, batch: Transition, key: PRNGKeyArray) -> tuple[FACState, Metrics]:
@@ -332,18 +331,27 @@ class FAC(AbstractAgent[FACState]):
         critics = lower(state.valued_by, self.compute_dtype)
         how = (self.second_term, self.pairing, state.known_by)
         losses, grads = actor_gradients(state.actors.net, critics, batch.obs, *how)
-        actors, steering = self._steered(state, state.actors.apply(grads, self.optimiser()), batch)
+        actors, steering = self._stepped(state, grads)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
         bank = self.cloud.keep(state.bank, actors.net)
         return dataclasses.replace(state, actors=actors, bank=bank, steering=steering), metrics
 
-    def _steered(self, state: FACState, actors: Learner, batch: Transition) -> tuple[Learner, Steering | None]:
-        """Actors that have gone as far as trust allows them."""
+    def _stepped(self, state: FACState, grads: Any) -> tuple[Learner, Steering | None]:
+        """Actors after a step, which is as long as trust allows."""
+        actors = state.actors.apply(grads, self.optimiser())
+        return (actors, None) if state.steering is None else state.steering.of_actors(state.actors, actors)
+
+    @property
+    def steers(self) -> tuple[int, int] | None:
+        """Whether what agents do depends on trust: after how many iterations and with how many rows."""
+        return (self.trust.every, self.trust.rows) if self.trust.steers else None
+
+    def steer(self, state: FACState, logged: Transition, recent: Transition) -> FACState:
+        """Returns the state with what trust allows from now on."""
         if state.steering is None:
-            return actors, None
-        given = (state.actors.net, state.critics.net, batch, self.collectors)
-        steering = self.trust.steer(state.steering, *given)
-        return shortened(state.actors, actors, steering.steps), steering
+            return state
+        given = (state.actors.net, state.critics.net, logged, recent.obs, self.collectors)
+        return dataclasses.replace(state, steering=self.trust.steer(state.steering, *given))
 
     def disagreement(self, state: FACState, obs: Float[Array, "batch obs"]) -> Float[Array, " actors"]:
         """Returns the critics' standard deviation about each actor, at its own actions."""

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PRNGKeyArray
 import optax
 
-from fcritic.agents.actor_trust import shortened
 from fcritic.agents.base import AbstractAgent, Learner, net
 from fcritic.agents.cloud import Drawn
 from fcritic.agents.fac import FAC, FACState, RolloutMemory, led
@@ -123,12 +122,12 @@ class FSAC(FAC):
             return found, (value.mean(), log_prob.mean(axis=1))
 
         grads, (value, log_prob) = jax.grad(loss, has_aux=True)(state.actors.net)
-        actors, steering = self._steered(state, state.actors.apply(grads, self.optimiser()), batch)
+        actors, steering = self._stepped(state, grads)
         slope = vmap(jax.grad(temperature_loss), in_axes=(0, 0, None))
         slopes = slope(state.log_temperatures.net, log_prob, self.entropy_per_dimension * batch.act.shape[-1])
         learned = state.log_temperatures.apply(slopes, optax.adam(self._temperature_rate))
         if steering is not None:
-            learned = shortened(state.log_temperatures, learned, steering.steps)  # or it would rise through a rest
+            learned = steering.shortened(state.log_temperatures, learned)  # or it would rise through a rest
         metrics = {
             "actor_value": value,
             "actor_grad_norm": vmap(optax.tree.norm)(grads).mean(),

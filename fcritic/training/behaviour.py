@@ -16,7 +16,7 @@ from fcritic import randomness
 from fcritic.agents.actor_trust import trust_of_actors
 from fcritic.agents.fac import FAC
 from fcritic.training import replay
-from fcritic.training.device import SEED_AXES, Learning, TrainState
+from fcritic.training.device import SEED_AXES, Learning, TrainState, looked_at
 from fcritic.types import EnvSpec, Metrics
 
 STATES = 256
@@ -62,13 +62,9 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
         if isinstance(agent, FAC) and state.agent.steering is not None:
             found |= state.agent.steering.told()
         if isinstance(agent, FAC) and agent.trust.measure:
-            keys = jax.random.split(key)
-            logged = replay.sample(state.replay, learning.spec, (agent.trust.rows,), keys[0])
-            recent = replay.sample_newest(state.replay, learning.spec, (agent.trust.rows,), keys[1]).obs
-            if learning.normalize:
-                logged, recent = logged._replace(obs=state.normalizer(logged.obs)), state.normalizer(recent)
-            actors, critics = state.agent.actors.net, state.agent.critics.net
-            found |= trust_of_actors(agent.trust, actors, critics, logged, recent)
+            logged, recent = looked_at(learning, state.replay, state.normalizer, agent.trust.rows, key)
+            seen = (state.agent.actors.net, state.agent.critics.net, logged, recent.obs)
+            found |= trust_of_actors(*seen, agent.trust.states)
         return found
 
     return vmap(one_seed, in_axes=(SEED_AXES,))(state)

@@ -363,12 +363,31 @@ def _learned(
                 batches,
                 (normalizer(batches.obs), normalizer(batches.next_obs)),
             )
-        agent_state, metrics = update(agent, state.agent, batches, update_key, actor_due, once)
+        agent_state = state.agent
+        if agent.steers is not None:
+            every, rows = agent.steers
+            given = partial(looked_at, learning, ring, normalizer, rows, jax.random.fold_in(sample_key, 0))
+            # The iteration is common to all seeds, so this stays a condition when it is mapped over them.
+            agent_state = jax.lax.cond(
+                iteration % every == 0, lambda: agent.steer(state.agent, *given()), lambda: state.agent
+            )
+        agent_state, metrics = update(agent, agent_state, batches, update_key, actor_due, once)
         tally = jax.tree.map(jnp.add, state.tally, metrics)
         updates = jnp.array([agent.cycles * agent.critic_steps, sum(actor_due)], jnp.int32)
         return TrainState(agent_state, normalizer, ring, state.keys, tally, state.tallied + updates)
 
     return tuple(jax.tree.leaves(_over_seeds(one)(jax.tree.unflatten(structure, leaves), row)))
+
+
+def looked_at(
+    learning: Learning, ring: Replay, normalizer: Normalizer, rows: int, key: PRNGKeyArray
+) -> tuple[Transition, Transition]:
+    """Rows of all of the replay and of its newest part, as the networks see them."""
+    see = normalizer if learning.normalize else lambda obs: obs
+    draw = lambda sample, key: sample(ring, learning.spec, (rows,), key)
+    shown = lambda batch: batch._replace(obs=see(batch.obs), next_obs=see(batch.next_obs))
+    all_key, newest_key = jax.random.split(key)
+    return shown(draw(replay.sample, all_key)), shown(draw(replay.sample_newest, newest_key))
 
 
 def _over_seeds(function: Callable[..., TrainState]) -> Callable[..., TrainState]:

@@ -26,10 +26,9 @@ from fcritic.config import TrainConfig
 from fcritic.disk import Place
 from fcritic.runs.directory import RunDirectory
 from fcritic.training import replay
-from fcritic.training.device import SEED_AXES, Learning, TrainState
+from fcritic.training.device import SEED_AXES, Learning, TrainState, looked_at
 from fcritic.training.evaluate import Evaluator
 from fcritic.training.saving import Checkpoints, learning_of
-from fcritic.types import Transition
 
 AFTER = (0, 10, 30, 100, 300)
 """Updates of the actors since critics learned last."""
@@ -48,11 +47,13 @@ COLUMNS = [
     "growth",
     "measured",
     "error",
+    "relative_error",
     "along_measured",
     "along",
 ]
 """`measured` and `error` are root mean squares over the drawn directions: of the true slope, and of what the
-critic's is off. `along` is the length of the critic's gradient, `along_measured` the true slope along it."""
+critic's is off; `relative_error` is the error over the slope. `along` is the length of the critic's gradient,
+`along_measured` the true slope along it."""
 
 
 def gradients(folder: Path, say: Callable[[str], None] = lambda line: None) -> list[dict[str, Any]]:
@@ -102,13 +103,15 @@ class Probe:
         size = lambda values: float(np.sqrt(np.mean(values**2)))
         for seed, actor in np.ndindex(delta.shape):
             true, said = slopes[seed, actor], promised[seed, actor]
+            measured, error = size(true[1:]), size(true[1:] - said[1:])
             yield {
                 "seed": seed,
                 "actor": actor,
                 "delta": float(delta[seed, actor]),
                 "growth": float(growth[seed, actor]),
-                "measured": size(true[1:]),
-                "error": size(true[1:] - said[1:]),
+                "measured": measured,
+                "error": error,
+                "relative_error": error / (measured + 1e-9),
                 "along_measured": float(true[0]),
                 "along": float(said[0]),
             }
@@ -127,19 +130,14 @@ def _moved(learning: Learning, updates: int, state: TrainState, number: UInt32[A
     def one(state: TrainState) -> TrainState:
         def step(held: Any, key: PRNGKeyArray) -> tuple[Any, None]:
             batch = replay.sample(state.replay, learning.spec, (agent.batch_size,), key)
-            return agent.actor_step(held, _seen(learning, state, batch), key)[0], None
+            if learning.normalize:
+                batch = batch._replace(obs=state.normalizer(batch.obs))
+            return agent.actor_step(held, batch, key)[0], None
 
         keys = jax.random.split(jax.random.fold_in(randomness.wrap(state.keys), number), updates)
         return dataclasses.replace(state, agent=jax.lax.scan(step, state.agent, keys)[0])
 
     return vmap(one, in_axes=(SEED_AXES,), out_axes=SEED_AXES)(state)
-
-
-def _seen(learning: Learning, state: TrainState, batch: Transition) -> Transition:
-    """A batch as the networks see it."""
-    if not learning.normalize:
-        return batch
-    return batch._replace(obs=state.normalizer(batch.obs), next_obs=state.normalizer(batch.next_obs))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -192,9 +190,9 @@ def _drifts(learning: Learning, first: TrainState, state: TrainState) -> tuple[A
 
     def one(first: TrainState, state: TrainState) -> tuple[Array, Array]:
         key = randomness.wrap(state.keys)
-        newest = replay.sample_newest(state.replay, learning.spec, (agent.trust.rows,), key)
-        given = (state.agent.actors.net, state.agent.critics.net, _seen(learning, state, newest).obs)
-        found = drifts(agent.trust, *given, first.agent.actors.net)
+        recent = looked_at(learning, state.replay, state.normalizer, agent.trust.rows, key)[1]
+        given = (state.agent.actors.net, state.agent.critics.net, recent.obs, agent.trust.states)
+        found = drifts(*given, first.agent.actors.net)
         return found["drift"], found["growth"]
 
     return vmap(one, in_axes=(SEED_AXES, SEED_AXES))(first, state)
