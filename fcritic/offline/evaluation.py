@@ -16,6 +16,8 @@ from fcritic.agents.evaluator import (
     EvaluatorConfig,
     Problem,
     Rows,
+    correction,
+    equations,
     features,
     own_start_values,
     start_values,
@@ -33,8 +35,9 @@ from fcritic.types import Transition
 MOST_ROWS, MOST_NUMBERS = 200_000, 2**26
 """Transitions that a fit learns from at most, and numbers in the policies' actions there."""
 
-STARTS, WITNESSES = 256, 1024
-"""First states of episodes whose values are averaged, and logged transitions that judge coverage."""
+STARTS, WITNESSES, JUDGES = 256, 8192, 1024
+"""First states of episodes whose values are averaged, logged transitions that correct values, and those of them
+that judge coverage."""
 
 DRAWS = 16
 """Of a stochastic policy's action at a state."""
@@ -79,11 +82,12 @@ class Estimate(NamedTuple):
     """The value of a policy per episode start, in the units of the rewards."""
 
     mean: float
+    """The mean of the critics, corrected."""
     low: float
     """Of the 90 % interval."""
     high: float
     heads: np.ndarray
-    """What each critic of the ensemble says."""
+    """What each critic of the ensemble says before the correction."""
 
     @property
     def deviation(self) -> float:
@@ -174,7 +178,7 @@ class Evaluator:
     starts: np.ndarray
     """(starts, obs_dim), first states of episodes."""
     witnesses: Rows
-    """Some logged transitions as critics see them, and the raw next observations, which judge coverage."""
+    """Some logged transitions as critics see them, and the raw next observations."""
     critics: Critic
     """Stacked."""
     updates: int
@@ -240,21 +244,26 @@ class Evaluator:
         """Returns what a policy is worth per episode start."""
         rng = np.random.default_rng(0)
         starts = np.repeat(self.starts, DRAWS, axis=0) if policy.stochastic else self.starts
-        act, seen = jnp.asarray(policy.act(starts, rng)[None]), jnp.asarray(self.sight(starts))
+        act, seen = policy.act(starts, rng), self.sight(starts)
+        described, critics = _described(policy, self.probes, rng), self._critics_of(policy)
         if self.config.method == "fqe":
-            one = jax.tree.map(lambda leaf: leaf[self._own(policy)][None], self.critics)
-            found = own_start_values(one, seen, act)
+            found = own_start_values(critics, jnp.asarray(seen), jnp.asarray(act[None]))
         else:
-            found = start_values(self.critics, jnp.asarray(_described(policy, self.probes, rng))[None], seen, act)[
-                :, 0
-            ]
-        heads = self.sight.worth(np.asarray(found), self.config.discount)
-        if not np.isfinite(heads).all():
+            found = start_values(critics, jnp.asarray(described[None]), jnp.asarray(seen), jnp.asarray(act[None]))
+        heads = self.sight.worth(np.asarray(found).reshape(-1), self.config.discount)
+        change = 0.0
+        if self.config.correct and self.config.method != "fqe":
+            rows = self.witnesses._replace(next_obs=self.sight(self.witnesses.next_obs))
+            next_act = policy.act(self.witnesses.next_obs, rng)
+            facts = (described, rows, next_act, seen, act, np.float32(self.config.discount), self._end_value)
+            change = self.sight.reward_scale * correction(equations(critics, *jax.tree.map(jnp.asarray, facts)))
+        if not (np.isfinite(heads).all() and math.isfinite(change)):
             raise UsageError(f"the critics of this evaluator give {policy.name} no finite value; fit it again")
-        half = 0.0
+        mean, half = float(heads.mean()) + change, 0.0
         if len(heads) > 1:
-            half = WIDENED * _student(len(heads)) * heads.std(ddof=1) * math.sqrt(1 + 1 / len(heads))
-        return Estimate(float(heads.mean()), float(heads.mean() - half), float(heads.mean() + half), heads)
+            spread = WIDENED * _student(len(heads)) * heads.std(ddof=1) * math.sqrt(1 + 1 / len(heads))
+            half = math.hypot(spread, change)
+        return Estimate(mean, mean - half, mean + half, heads)
 
     def trust(self, policy: Candidate) -> Trust:
         """Returns whether the data can judge a policy, and why."""
@@ -294,10 +303,19 @@ class Evaluator:
         ]
         return Ranking(sorted(rows, key=lambda row: -row.estimate.mean))
 
-    def _own(self, policy: Candidate) -> int:
+    @property
+    def _end_value(self) -> np.float32:
+        """What it is worth to have ended, as critics see it."""
+        return np.float32(-self.sight.reward_mean / (1 - self.config.discount) / self.sight.reward_scale)
+
+    def _critics_of(self, policy: Candidate) -> Critic:
+        """The critics that value a policy, stacked: with `fqe` its own, else all."""
+        if self.config.method != "fqe":
+            return self.critics
         if policy.name not in self.names:
             raise UsageError(f"fqe has no critic for {policy.name}; fit again with it, or use --method functional")
-        return self.names.index(policy.name)
+        number = self.names.index(policy.name)
+        return jax.tree.map(lambda leaf: leaf[number][None], self.critics)
 
     def signs(self, policy: Candidate) -> Signs:
         """Returns what the data and the critics' features say about a policy, averaged over the critics.
@@ -306,15 +324,12 @@ class Evaluator:
         gamma P d_pi: first states, and logged next states weighted by how often the policy would come there, with
         the actions that it takes. What is far counts on all logged states too, whatever these weights are.
         """
-        rng, rows = np.random.default_rng(0), self.witnesses
-        critics, codes = self.critics, _described(policy, self.probes, rng)
-        if self.config.method == "fqe":
-            critics = jax.tree.map(lambda leaf: leaf[self._own(policy)][None], critics)
-        starts = self.starts
+        rng, starts = np.random.default_rng(0), self.starts
+        rows = jax.tree.map(lambda leaf: leaf[:: -(-len(leaf) // JUDGES)], self.witnesses)
+        critics, codes = self._critics_of(policy), _described(policy, self.probes, rng)
         own = Pairs(self.sight(rows.next_obs), policy.act(rows.next_obs, rng))
         first = Pairs(self.sight(starts), policy.act(starts, rng))
-        end_value = np.float32(-self.sight.reward_mean / (1 - self.config.discount) / self.sight.reward_scale)
-        facts = (codes, rows._replace(next_obs=own.obs), own, first, self.config.discount, end_value)
+        facts = (codes, rows._replace(next_obs=own.obs), own, first, self.config.discount, self._end_value)
         of_each = _signs(critics, *jax.tree.map(jnp.asarray, facts))
         found = {name: float(np.mean(value)) for name, value in of_each.items()}
         found["concentrability"] = float(np.median(of_each["concentrability"]))  # one equation may be singular
@@ -405,7 +420,7 @@ class Evaluator:
         )
 
 
-FORMAT = 2
+FORMAT = 3
 
 
 def _sight(logged: Transition, discount: float) -> Sight:
@@ -582,6 +597,8 @@ def _option(kind: Any, value: Any) -> Any:
             and all(type(each) is int and each <= WIDEST for each in value)
         )
         return tuple(value) if sound else None
+    if kind is bool:
+        return value if type(value) is bool else None
     if kind is int:
         return value if type(value) is int and value <= 2**31 else None
     return float(value) if type(value) in (int, float) else None

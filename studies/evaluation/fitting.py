@@ -166,6 +166,7 @@ def fit(
         "groups": groups,
         "truth": gathered.arrays["returns"].mean(axis=1),
         "noise": gathered.arrays["returns"].std(axis=1, ddof=1) / np.sqrt(gathered.arrays["returns"].shape[1]),
+        "value": pick(lambda row: row.estimate.mean),
         "heads": pick(lambda row: row.estimate.heads),
         "low": pick(lambda row: row.estimate.low),
         "high": pick(lambda row: row.estimate.high),
