@@ -28,13 +28,23 @@ from fcritic.training.knowledge import rank_correlation, ranks
 from studies.evaluation import fitting, gathering
 
 GROUPS = ("unseen", "known", "foreign")
-METHODS = ("functional", "blind", "fqe", "fqe_8x", "fqe_best", "nearest", "again")
-"""`fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy
+METHODS = (
+    "functional",
+    "uncorrected",
+    "blind",
+    "blind_corrected",
+    "fqe",
+    "fqe_8x",
+    "fqe_best",
+    "nearest",
+    "again",
+)
+"""`uncorrected`: the mean of the functional critics before the Bellman equation of the policy corrects it; `blind`: the
+same critics without the policy's code; `blind_corrected`: these, corrected; `fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy
 that they know, on every seventh policy; `fqe_8x`: after eight times as many; `fqe_best`: the one of these with the
 highest mean rank correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes
-whose actions are nearest to those of the policy; `blind`: the functional critic without its code; `again`: the true
-values with noise as of another measurement, drawn for each policy apart, though all had the same episodes: it
-overstates what the noise costs."""
+whose actions are nearest to those of the policy; `again`: the true values with noise as of another measurement, drawn
+for each policy apart, though all had the same episodes: it overstates what the noise costs."""
 FQE = dict(zip(("fqe", "fqe_8x"), fitting.FQE_STEPS, strict=True))
 MEASURES = ("rank", "regret1", "regret5", "error", "slope")
 FEWEST = 5
@@ -120,12 +130,12 @@ class Evidence:
         return found
 
     def table(self, alike: bool) -> dict[str, dict[str, dict[str, float]]]:
-        """Returns the measures by group and method, means over splits."""
+        """Returns the measures by group and method, means over splits; FQE on the policies that it was fitted to."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for group in GROUPS:
             for method in METHODS:
-                if method.startswith("fqe") and (not alike or (method == "fqe_best" and len(self.fqe) < 2)):
-                    continue  # elsewhere they would be on other policies than the rest
+                if method == "fqe_best" and not self.fqe:
+                    continue
                 if rows := self.judge(method, group, alike):
                     means = {name: float(np.mean([row[name] for row in rows])) for name in MEASURES}
                     counts = {"policies": rows[0]["policies"], "splits": len(rows)}
@@ -222,12 +232,20 @@ def raw_rows(folder: Path, task: str, logs: str) -> list[dict[str, Any]]:
                     "noise": float(arrays["noise"][number]),
                 }
                 told = {name: float(arrays[name][place]) for name in ("low", "high", "coverage", "spread")}
-                said = {"value": float(arrays["heads"][place].mean()), **told}
-                trusted = bool(arrays["trusted"][place])
-                rows.append(facts | {"method": method} | of_policy | said | {"trusted": trusted} | work)
+                nothing = {**dict.fromkeys(told, ""), "trusted": ""}
+                plain, corrected = float(arrays["heads"][place].mean()), float(arrays["value"][place])
+                said = {method: plain}
                 if method == "functional":
-                    near = {"value": float(arrays["nearest"][number]), **dict.fromkeys(told, ""), "trusted": ""}
-                    rows.append(facts | {"method": "nearest"} | of_policy | near | dict.fromkeys(work, 0))
+                    told["trusted"] = bool(arrays["trusted"][place])
+                    near = float(arrays["nearest"][number])
+                    said = {method: corrected, "uncorrected": plain, "nearest": near}
+                elif method == "blind":
+                    said["blind_corrected"] = corrected
+                for name, value in said.items():
+                    more = (told if name == "functional" else nothing) | (
+                        dict.fromkeys(work, 0) if name == "nearest" else work
+                    )
+                    rows.append(facts | {"method": name} | of_policy | {"value": value} | more)
     return rows
 
 
@@ -244,7 +262,7 @@ def evidence(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Evidence]:
 def summary(found: dict[tuple[str, str], Evidence], logs: str = "replay") -> dict[str, Any]:
     """Returns the measures by task, group and method, means over splits, from one kind of logs.
 
-    FQE is fitted to every seventh policy. `alike` has all methods on these policies and splits alone.
+    FQE is fitted to every seventh policy and judged on those; `alike` has all methods on these policies and splits.
     """
     tasks = {task: each for (task, kind), each in found.items() if kind == logs}
     return {
@@ -326,8 +344,7 @@ def judge(rows: list[dict[str, Any]]) -> Findings:
         for alike in (False, True)
         for method in METHODS
         if each.rivals or not alike
-        if alike or not method.startswith("fqe")
-        if method != "fqe_best" or len(each.fqe) > 1
+        if method != "fqe_best" or each.fqe
         for group in GROUPS
         for row in each.judge(method, group, alike)
     ]
@@ -378,10 +395,7 @@ def verdicts(told: dict[str, Any], found: dict[str, Evidence]) -> list[Verdict]:
         if method in groups.get(group, {})
     }
     mean = lambda values: float(np.mean(list(values.values()))) if values else float("nan")
-    best = lambda measure: (
-        pick("alike", "unseen", "fqe", measure) | pick("alike", "unseen", "fqe_best", measure)
-    )  # where there is only one of them, it is the best
-    rival = best("rank")
+    rival = pick("alike", "unseen", "fqe_best", "rank")
     strong = {task for task, rank in rival.items() if rank >= 0.8}
     if strong:
         ranks = {t: v for t, v in pick("alike", "unseen", "functional", "rank").items() if t in strong}
@@ -394,7 +408,7 @@ def verdicts(told: dict[str, Any], found: dict[str, Evidence]) -> list[Verdict]:
                 {"rank": ranks, "regret": regrets, "FQE": rival},
             )
         )
-        ours, theirs = pick("alike", "unseen", "functional", "error"), best("error")
+        ours, theirs = (pick("alike", "unseen", method, "error") for method in ("functional", "fqe_best"))
         result.append(
             judged(
                 "Its mean absolute error on unseen policies is not above that of FQE at its best",
