@@ -61,6 +61,8 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
             found["diversity"] = diversity(actions)
         if isinstance(agent, FAC) and state.agent.steering is not None:
             found |= state.agent.steering.told()
+        if isinstance(agent, FAC) and agent.cloud.replace_every:
+            found["replaced"] = state.agent.bank.replaced
         if isinstance(agent, FAC) and agent.trust.measure:
             keys = jax.random.split(key)
             logged = replay.sample(state.replay, learning.spec, (agent.trust.rows,), keys[0])
