@@ -8,9 +8,13 @@ import itertools
 import textwrap
 from typing import Any
 
+from fcritic.agents.actor_trust import Trust
 from fcritic.agents.base import AbstractAgent
+from fcritic.agents.choice import Explore
+from fcritic.agents.cloud import Cloud
 from fcritic.agents.critic_ensemble import CriticEnsembleAgent
-from fcritic.agents.fac import FAC, Explore
+from fcritic.agents.fac import FAC
+from fcritic.agents.fsac import FSAC
 from fcritic.agents.recipes import RECIPES
 from fcritic.agents.sac import SAC
 from fcritic.agents.td3 import TD3
@@ -23,6 +27,9 @@ SECTIONS: list[tuple[str, type, str]] = [
     ("Functional actor-critic", FAC, ""),
     ("Its encoder", EncoderConfig, "encoder."),
     ("Its exploration", Explore, "explore."),
+    ("Its cloud of policies", Cloud, "cloud."),
+    ("Its trust", Trust, "trust."),
+    ("Soft actors with functional critics", FSAC, ""),
     ("SAC and TD3", CriticEnsembleAgent, ""),
     ("SAC", SAC, ""),
     ("TD3", TD3, ""),

@@ -16,9 +16,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 import numpy as np
 
 from fcritic import ensembles
-from fcritic.agents.base import net
+from fcritic.agents.base import Learner, net
+from fcritic.agents.losses import own_values
 from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import pack_like
+from fcritic.networks.critics import FunctionalCritic
 from fcritic.networks.policies import Mixture
 from fcritic.types import Transition
 
@@ -41,8 +43,14 @@ class Cloud:
     every: int = 50
     """Actor updates between two of them; one actor is kept at a time, in turn, in the place of the oldest."""
 
+    replace_every: int = 0
+    """Actor updates between two replacements: the actor that critics value least, at states of the batch, becomes
+    the past actor of the bank that they value most, where that is more. Nothing is run for it; mixtures are not
+    networks and take no part (paper: none). 0: never."""
+
     def __post_init__(self) -> None:
-        require_at_least(0, **{f"cloud.{name}": getattr(self, name) for name in ("policies", "bank", "weight")})
+        amounts = ("policies", "bank", "weight", "replace_every")
+        require_at_least(0, **{f"cloud.{name}": getattr(self, name) for name in amounts})
         require_at_least(1, **{f"cloud.{name}": getattr(self, name) for name in ("rows", "every")})
         if not 0 <= self.mixed <= 1:
             raise UsageError(f"--cloud.mixed must be in [0, 1], not {self.mixed:g}")
@@ -52,7 +60,8 @@ class Cloud:
         if not self.bank:
             return None
         places = np.arange(self.bank) % ensembles.size(actors)
-        return Bank(ensembles.member(actors, places), jax.device_put(np.int32(0)))
+        counted = jax.device_put(np.int32(0)) if self.replace_every else None
+        return Bank(ensembles.member(actors, places), jax.device_put(np.int32(0)), counted)
 
     def keep(self, bank: "Bank | None", actors: Any) -> "Bank | None":
         """Returns the bank after one more update of the actors, the next of which enters it where it is time."""
@@ -62,7 +71,24 @@ class Cloud:
         number = updates // self.every - 1
         slot, turn, due = number % self.bank, number % ensembles.size(actors), updates % self.every == 0
         put = lambda past, now: past.at[slot].set(jnp.where(due, now[turn], past[slot]))
-        return Bank(pack_like(bank.stored, jax.tree.map(put, held, actors)), updates)
+        return Bank(pack_like(bank.stored, jax.tree.map(put, held, actors)), updates, bank.replaced)
+
+    def replace(
+        self, actors: Learner, bank: "Bank", critics: FunctionalCritic, obs: Float[Array, "batch obs"]
+    ) -> tuple[Learner, "Bank"]:
+        """Returns actors of which the worst has become the best past one, where it is time and that one is better.
+
+        Its optimiser goes on with the moments that it has: they tell how large gradients are.
+        """
+        now, past = actors.net, net(bank.stored)
+        value = lambda policies: own_values(critics, policies, obs[:STATES]).mean(axis=(0, 2))
+        there = jnp.arange(self.bank) < self.stored(bank)
+        ours, theirs = value(now), jnp.where(there, value(past), -jnp.inf)
+        worst, best = ours.argmin(), theirs.argmax()
+        due = (bank.updates % self.replace_every == 0) & (theirs[best] > ours[worst])
+        put = lambda mine, other: mine.at[worst].set(jnp.where(due, other[best], mine[worst]))
+        learner = Learner(pack_like(actors.params, jax.tree.map(put, now, past)), actors.opt_state)
+        return learner, Bank(bank.stored, bank.updates, bank.replaced + due)
 
     def draw(self, actors: Any, bank: "Bank | None", batch: Transition, key: PRNGKeyArray) -> "Drawn":
         """Returns policies from actors and bank, or mixtures of two of them, each with some rows of the batch."""
@@ -100,6 +126,9 @@ class Cloud:
         return jnp.minimum(bank.updates // self.every, self.bank)
 
 
+STATES = 32
+"""States of a batch at which past actors are valued: as many for each as a cloud would give it, about."""
+
 LOW, HIGH = -0.5, 1.5
 """How far a slice goes: half the way beyond the actors on either side."""
 
@@ -131,6 +160,8 @@ class Bank(eqx.Module):
     """A stack of `Cloud.bank` policies."""
     updates: Int[Array, ""]
     """Updates of the actors so far."""
+    replaced: Any = None
+    """How many actors have been replaced by a past one, where that is done."""
 
 
 class Drawn(NamedTuple):

@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ import optax
 
 from fcritic import ensembles, kernels
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
+from fcritic.agents.choice import LEAD, Explore, Explorer, Led, Policies, RolloutMemory, led, most_promising
 from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
 from fcritic.agents.losses import (
     Pairing,
@@ -28,61 +29,22 @@ from fcritic.errors import UsageError, require_at_least
 from fcritic.kernels.packing import Packed, pack_like
 from fcritic.networks.actor_encoder import ActorEncoder, EncoderConfig, ProbedBehaviour
 from fcritic.networks.critics import BlindEncoder, FunctionalCritic, PrimedHead, Prior, ValueHead
-from fcritic.networks.policies import DeterministicPolicy, GaussianPolicy
+from fcritic.networks.policies import DeterministicPolicy
 from fcritic.networks.precision import Precision, lower
 from fcritic.randomness import apart
 from fcritic.types import EnvSpec, Metrics, Transition
 
 _PRIOR_STREAM = 2**31  # far from 0, 1, 2, which the first parameters use
-_LEAD = -1  # the actor of an episode that has not begun
-Policies = DeterministicPolicy | GaussianPolicy | Packed
 
 
-@dataclasses.dataclass(frozen=True)
-class Explore:
-    """How the actors collect data."""
-
-    noise: float = 0.0
-    """Standard deviation of the exploration noise added at each step (paper: none; TD3+: 0.2)."""
-    memory: float = 0.85
-    """Share m of the noise that persists: x <- m x + noise N(0, 1) (TD3+: 0.85; 0: white noise)."""
-    actors: int | None = None
-    """Number of actors that collect data for all (ablation; paper: all actors)."""
-    per_step: bool = False
-    """Draw the rollout actor at every step (ablation; paper: once per episode, Algorithm 5, line 7)."""
-
-    def __post_init__(self) -> None:
-        require_at_least(0, **{"explore.noise": self.noise})
-        if not 0 <= self.memory < 1:
-            raise UsageError(f"--explore.memory must be in [0, 1), not {self.memory:g}")
+def primed(heads: ValueHead, priors: Any) -> ValueHead | PrimedHead:
+    """Returns heads, each with its prior where there are priors."""
+    return heads if priors is None else PrimedHead(heads, net(priors))
 
 
-class Explorer(NamedTuple):
-    """The memory of an environment for an episode where actors explore with noise."""
-
-    actor: Int[Array, ""]
-    noise: Float[Array, " act"]
-
-
-RolloutMemory = Int[Array, ""] | Explorer
-"""The rollout actor's index, with its noise where there is some."""
-
-
-class Led(NamedTuple):
-    """The actors with the one that is to begin an episode."""
-
-    policies: Policies
-    lead: Int[Array, ""]
-
-
-def led(policy: Policies | Led, memory: RolloutMemory) -> tuple[Policies, RolloutMemory]:
-    """Returns the actors, and the memory of an episode with its actor, where it begins and has none yet."""
-    if not isinstance(policy, Led):
-        return policy, memory
-    named = lambda actor: jnp.where(actor == _LEAD, policy.lead, actor)
-    return policy.policies, memory._replace(actor=named(memory.actor)) if isinstance(memory, Explorer) else named(
-        memory
-    )
+def with_priors(critics: FunctionalCritic, priors: Any) -> FunctionalCritic:
+    """Returns critics with these priors, where there are some."""
+    return FunctionalCritic(critics.encoder, primed(critics.head, priors))
 
 
 class FACState(eqx.Module):
@@ -110,7 +72,7 @@ class FACState(eqx.Module):
 
     def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
         """Returns these heads, each with its prior where there are priors."""
-        return heads if self.priors is None else PrimedHead(heads, net(self.priors))
+        return primed(heads, self.priors)
 
     @property
     def valued_by(self) -> FunctionalCritic:
@@ -119,7 +81,7 @@ class FACState(eqx.Module):
 
     def with_priors(self, critics: FunctionalCritic) -> FunctionalCritic:
         """Returns these critics with the priors of the state."""
-        return FunctionalCritic(critics.encoder, self.primed(critics.head))
+        return with_priors(critics, self.priors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +159,15 @@ class FAC(AbstractAgent[FACState]):
             raise UsageError(f"--encoder.layers names layer {outside[0]}, but actors have {layers} layers")
         if self.trust.behaviour and self.explore.per_step:
             raise UsageError("--trust.behaviour names an actor for an episode; leave out --explore.per-step")
+        if self.explore.choose == "optimist" and (self.trust.behaviour or self.explore.per_step):
+            others = "--trust.behaviour and --explore.per-step"
+            raise UsageError(f"--explore.choose optimist names an actor for an episode; leave out {others}")
+        if self.explore.choose == "optimist" and not self.sees_policies:
+            raise UsageError("--explore.choose optimist asks critics that see policies; these do not")
+        if self.cloud.replace_every and not self.keeps_past:
+            raise UsageError(
+                "--cloud.replace-every needs past actors that critics can value; keep some: --cloud.bank 32"
+            )
         if self.cloud.policies and not self.functional:
             raise UsageError("plain critics cannot tell policies apart; leave --cloud.policies at 0")
         if self.cloud.policies and self.cloud.mixed and self.encoder.kind != "behaviour":
@@ -223,12 +194,15 @@ class FAC(AbstractAgent[FACState]):
         return FACState(learner(policies), learner(critics), critics.head, *held)
 
     def begin_episode(self, spec: EnvSpec, key: PRNGKeyArray) -> RolloutMemory:
-        """Returns the rollout actor of the episode (line 7), or that trust is to name it; no noise yet."""
-        actor = jnp.int32(_LEAD) if self.trust.behaviour else self._draw_actor(key)
+        """Returns the rollout actor of the episode (line 7), or that it is yet to be named; no noise yet."""
+        named = self.trust.behaviour or self.explore.choose == "optimist"
+        actor = jnp.int32(LEAD) if named else self._draw_actor(key)
         return Explorer(actor, jnp.zeros(spec.act_dim)) if self.explore.noise else actor
 
     def rollout_policy(self, state: FACState) -> Any:
-        """Returns all n actors, and which of them is to begin an episode where that depends on trust."""
+        """Returns all n actors, and where none is drawn which is to begin an episode, or critics that say it."""
+        if self.explore.choose == "optimist":
+            return Led(state.actors.params, (state.critics.params, state.priors))
         if not self.trust.behaviour or state.steering is None:
             return state.actors.params
         return Led(state.actors.params, state.steering.lead)
@@ -241,7 +215,7 @@ class FAC(AbstractAgent[FACState]):
         self, policy: "Policies | Led", memory: RolloutMemory, obs: Float[Array, " obs"], key: PRNGKeyArray
     ) -> tuple[Float[Array, " act"], RolloutMemory]:
         """Returns the rollout actor's action, without noise unless that is asked for (line 8)."""
-        policy, memory = led(policy, memory)
+        policy, memory = led(policy, memory, partial(self._choose, obs))
         index = memory.actor if isinstance(memory, Explorer) else memory
         if self.explore.per_step:
             index = self._draw_actor(key)
@@ -251,6 +225,13 @@ class FAC(AbstractAgent[FACState]):
             return act, memory
         noise = remembered_noise(memory.noise, self.explore.noise, self.explore.memory, key)
         return with_noise(act, noise), Explorer(memory.actor, noise)
+
+    def _choose(self, obs: Float[Array, " obs"], policies: Any, lead: Any) -> Int[Array, ""]:
+        """The actor that begins an episode here: already named, or the one that critics expect the most of."""
+        if self.explore.choose == "random":
+            return lead
+        critics = with_priors(net(lead[0]), lead[1])
+        return most_promising(net(policies), critics, obs, self.explore.doubt, self.collectors)
 
     def critic_updates(
         self, state: FACState, batches: Transition, keys: Key[Array, " updates"]
@@ -333,8 +314,15 @@ class FAC(AbstractAgent[FACState]):
         losses, grads = actor_gradients(state.actors.net, critics, batch.obs, *how)
         actors, steering = self._stepped(state, grads)
         metrics = {"actor_value": -losses.mean(), "actor_grad_norm": vmap(optax.tree.norm)(grads).mean()}
-        bank = self.cloud.keep(state.bank, actors.net)
+        actors, bank = self._kept(state, actors, batch)
         return dataclasses.replace(state, actors=actors, bank=bank, steering=steering), metrics
+
+    def _kept(self, state: FACState, actors: Learner, batch: Transition) -> tuple[Learner, Bank | None]:
+        """The actors and the bank after an update, the worst actor replaced where that is wanted and due."""
+        bank = self.cloud.keep(state.bank, actors.net)
+        if not self.cloud.replace_every or bank is None:
+            return actors, bank
+        return self.cloud.replace(actors, bank, state.valued_by, batch.obs)
 
     def _stepped(self, state: FACState, grads: Any) -> tuple[Learner, Steering | None]:
         """Actors after a step, which is as long as trust allows."""

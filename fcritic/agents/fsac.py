@@ -14,8 +14,9 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 import optax
 
 from fcritic.agents.base import AbstractAgent, Learner, net
+from fcritic.agents.choice import RolloutMemory, led
 from fcritic.agents.cloud import Drawn
-from fcritic.agents.fac import FAC, FACState, RolloutMemory, led
+from fcritic.agents.fac import FAC, FACState
 from fcritic.agents.losses import Pairing, encode_all, seen_as
 from fcritic.agents.sac import require_soft, sampled, temperature_loss
 from fcritic.errors import UsageError
@@ -75,7 +76,7 @@ class FSAC(FAC):
     ) -> tuple[Float[Array, " act"], RolloutMemory]:
         """Returns an action drawn from the episode's actor."""
         draw_key, actor_key = jax.random.split(key)
-        policy, actor = led(policy, memory)
+        policy, actor = led(policy, memory, partial(self._choose, obs))
         index = self._draw_actor(actor_key) if self.explore.per_step else actor
         policies = net(policy)
         noise = jax.random.normal(draw_key, (policies.act_dim,))
@@ -134,7 +135,7 @@ class FSAC(FAC):
             "entropy": -log_prob.mean(),
             "temperature": alphas.mean(),
         }
-        kept = self.cloud.keep(state.bank, actors.net)
+        actors, kept = self._kept(state, actors, batch)
         changed = {"actors": actors, "log_temperatures": learned, "bank": kept, "steering": steering}
         return dataclasses.replace(state, **changed), metrics
 

@@ -61,6 +61,8 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
             found["diversity"] = diversity(actions)
         if isinstance(agent, FAC) and state.agent.steering is not None:
             found |= state.agent.steering.told()
+        if isinstance(agent, FAC) and agent.cloud.replace_every:
+            found["replaced"] = state.agent.bank.replaced
         if isinstance(agent, FAC) and agent.trust.measure:
             logged, recent = looked_at(learning, state.replay, state.normalizer, agent.trust.rows, key)
             seen = (state.agent.actors.net, state.agent.critics.net, logged, recent.obs)

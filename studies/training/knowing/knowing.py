@@ -62,6 +62,8 @@ METHODS: dict[str, tuple[str, Changes]] = {
     "sac+, G = 1": ("sac+", _RIVAL | {"critic_steps": 1}),
     "sac+, G = 4": ("sac+", _RIVAL | {"critic_steps": 4}),
     "soft actors, three actor steps": ("fsac-small", {"actor_steps": 3}),
+    "soft actors, optimist": ("fsac-small", {"explore.choose": "optimist"}),
+    "soft actors, replaced": ("fsac-small", {"cloud.replace_every": 500}),
     "soft actors, 256 wide": ("fsac-small", _WIDE | {"joint_hidden": (256, 256)}),
     "sac+, 256 wide": ("sac+", _RIVAL | _WIDE | {"critic_hidden": (256, 256)}),
 }
@@ -89,7 +91,7 @@ _ORDER = (
     (("soft actors, tau .005", "soft actors, tau .02", "sac+, tau .005", "sac+, tau .02"), HARD),
     (("behaviour and cloud", "fac-small"), HARD + REST),
     (("td3+", "sac"), HARD + REST),
-    (("soft actors, three actor steps",), HARD),
+    (("soft actors, three actor steps", "soft actors, optimist", "soft actors, replaced"), HARD),
     (("soft actors, G = 1", "sac+, G = 1", "soft actors, G = 4", "sac+, G = 4"), HARD),
     (("soft actors, 256 wide", "sac+, 256 wide"), HARD),
 )
@@ -308,6 +310,8 @@ STUDY = Knowing(
         _claim("with G = 1 soft actors are better than sac+", "soft actors, G = 1", "sac+, G = 1"),
         _claim("with G = 4 soft actors are better than sac+", "soft actors, G = 4", "sac+, G = 4"),
         _claim("three actor updates in a row are better than one", "soft actors, three actor steps", SOFT),
+        _claim("who is chosen by value and doubt learns faster than who is drawn", "soft actors, optimist", SOFT),
+        _claim("replacing the worst actor by the best past one helps", "soft actors, replaced", SOFT),
         _claim("256 wide soft actors are better than sac+", "soft actors, 256 wide", "sac+, 256 wide"),
     ),
     judged_runs=("knowing, soft actors", "knowing, behaviour and cloud"),
