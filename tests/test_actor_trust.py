@@ -103,7 +103,8 @@ def test_a_training_tells_and_draws_them_and_learns_the_same(tmp_path, capsys):
     assert learned(told) == learned(plain)
     assert command(["plot", str(tmp_path / "on"), "--what", "trust", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["runs"][0]["measures"]
-    assert found["trust"]["0"][1] == [row["trust"] for row in behaviour]
+    for name in ("trust", "drift", "value_error"):
+        assert found[name]["0"][1] == [row[name] for row in behaviour]
     assert (tmp_path / "on" / "trust.png").stat().st_size > 1000
     assert command(["plot", str(tmp_path / "off"), "--what", "trust"]) == 2
     assert "--trust.measure" in capsys.readouterr().err

@@ -119,7 +119,7 @@ def test_a_log_knows_whose_first_reward_it_holds(tmp_path):
     log.close()
 
 
-ASKED_FOR = ("trust", "drift")
+ASKED_FOR = results.TRUST
 """Measures that are logged where an option asks for them."""
 
 

@@ -5,6 +5,8 @@ import re
 import shlex
 
 import numpy as np
+from PIL import Image
+import pytest
 
 from fcritic.cli.dispatch import run
 from fcritic.envs import check
@@ -54,6 +56,19 @@ def test_the_page_about_ranking_runs(tmp_path, monkeypatch):
     exec(f"{controllers}\n{code.replace('steps=6000', 'steps=10, members=2, hidden=(8,)')}", names)
     assert [policy.name for policy in names["policies"]][-2:] == ["controllers.py:firm", "brake"]
     assert np.isfinite(names["evaluator"].value(names["new"]).mean)
+
+
+def test_the_page_about_trust_runs(tmp_path, monkeypatch):
+    """Algorithm 3 on a table, drawn as a training is, and C from samples beside the exact one."""
+    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), names)
+    assert abs(names["sampled"] / names["exact"] - 1) < 1e-4
+    assert names["walk"].measures["trust"][0][1][0] == pytest.approx(1.0)  # the first data are the first policy's
+    wide, high = Image.open(tmp_path / "trust-tables.png").size
+    assert wide > 3 * high  # three pictures side by side
 
 
 def test_the_table_of_findings_is_complete():

@@ -1,6 +1,7 @@
 """`fcritic inspect` as a command: what it finds in a run, and a page that is safe."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import shutil
@@ -14,10 +15,12 @@ from test_inspection import TASK, agent_of
 from fcritic.api.load import load
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
+from fcritic.logs.metrics import read_rows
 from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
-from fcritic.training.loop import Training
+from fcritic.training.loop import Training, train
 from fcritic.view.inspection.inspect import _probes, page
+from fcritic.view.inspection.trust import of_actors
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,23 @@ def test_actions_at_probe_states_are_the_actors_own_in_the_tasks_units(tmp_path)
     assert torques.shape == (5, 3, 1)
     np.testing.assert_allclose(torques[:, 0], agent.act(states, 2), rtol=1e-5)
     np.testing.assert_allclose(torques[:, 2], agent.act(states, 1), rtol=1e-5)
+
+
+def test_coverage_and_delta_are_what_the_training_measures(tmp_path):
+    """A run that measured them at its last evaluation has the same numbers in its row, to the last digits."""
+    agent = agent_of(shared=True)
+    options = {"task": TASK, "seeds": 2, "steps": 40, "warmup": 20, "eval_every": 40, "replay": 100}
+    trust = dataclasses.replace(agent.trust, measure=True, rows=30, states=4)
+    run = train(
+        TrainConfig(dataclasses.replace(agent, trust=trust), recipe="fac", **options), tmp_path / "run", quiet=True
+    )
+    row = [row for row in read_rows(run.metrics.path) if row["kind"] == "behaviour"][-1]
+    found = of_actors(load(run.path, row["seed"]))
+    for name in ("trust", "outside", "drift", "drift_printed"):
+        np.testing.assert_allclose(found[name], row[f"{name}_by_actor"], rtol=1e-4, atol=1e-6)
+    assert (found["rows"], found["states"]) == (30, 4)
+    assert command(["export", str(run.path), "--out", str(tmp_path / "given")]) == 0
+    assert of_actors(load(tmp_path / "given")) is None
 
 
 def test_mistakes_are_one_line(saved, capsys):

@@ -163,6 +163,16 @@ def test_delta_of_a_network_is_that_of_all_its_slopes():
     assert float(found.first_printed) < float(found.first)
 
 
+def test_delta_does_not_depend_on_coordinates():
+    act, code, features, obs, theta, reference, logged = small_network()
+    change = jnp.asarray(np.random.default_rng(1).normal(size=(6, 6)), jnp.float32)
+    changed = lambda state, described, action: change @ features(state, described, action)
+    norm = sampled.norm(sampled.root(jnp.asarray(logged) @ change.T))
+    plain = sampled.drift_of_actions(act, code, features, obs, theta, reference)
+    found = sampled.drift_of_actions(act, code, changed, obs, theta, norm)
+    np.testing.assert_allclose(found, plain, rtol=1e-3)
+
+
 def test_delta_is_infinite_where_a_slope_leaves_what_was_logged():
     act, code, features, obs, theta, _, logged = small_network()
     flat_ = logged.copy()

@@ -33,8 +33,8 @@ class PlotOptions:
     what: What = "returns"
     """The returns; how many episodes of the evaluations succeed, and how long they are; how far actors differ; how
     far critics disagree; how many states were seen; how often actions are at their bounds; how well critics rank
-    past actors (with `train --knowledge`); coverage and Delta (with `train --trust.measure`); when the first reward
-    was."""
+    past actors (with `train --knowledge`); coverage, Delta and the critics' error (with `train --trust.measure`);
+    when the first reward was."""
     out: str | None = None
     """Picture to write, .png, .svg or .pdf; without it curve.png (or WHAT.png) in the first directory."""
     json: bool = False
@@ -63,6 +63,9 @@ def plot(args: list[str]) -> None:
         plots.learning_curves(found, out)
     else:
         found = [results.behaviour(run) for run in runs]
-        plots.behaviour_curves(found, options.what, out)
+        if options.what == "trust":
+            plots.trust_curves(found, out)
+        else:
+            plots.behaviour_curves(found, options.what, out)
     outcome: dict[str, Any] = {"picture": str(out), "runs": [each.to_json() for each in found]}
     print(json.dumps(outcome, indent=2) if options.json else f"wrote {out}")

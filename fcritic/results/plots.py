@@ -34,13 +34,14 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7
 DASHES = ((), (7, 4), (2, 3))
 """Lengths of strokes and gaps; methods beyond the colours have the same again, in other strokes."""
 
+FRAMES_TAKEN = "environment frames, summed over environments"
+
 LABELS = {
     "diversity": "mean distance between the actions of two actors",
     "disagreement": "deviation between the critics' values of a policy",
     "coverage": "cells of observations in the replay",
     "saturation": "share of actions at their bounds",
     "knowledge": "critics' values beside measured returns",
-    "trust": "coverage C over its least (full), Delta (dashed)",
     "success": "share of successful episodes",
     "length": "actions in an episode",
     "first-reward": "share of seeds that have seen a reward",
@@ -142,14 +143,38 @@ def behaviour_curves(runs: list[Behaviour], what: str, out: Path | Place) -> Non
                 _draw_knowledge([axes, *more], run, f"C{index}")
             elif what == "first-reward":
                 _draw_first_rewards(axes, run, f"C{index}")
-            elif what == "trust":
-                _draw_trust(axes, run, f"C{index}")
             else:
                 _draw_measure(axes, run, what, f"C{index}")
 
 
+TRUST_LABELS = {
+    "trust": "coverage C over its least",
+    "drift": "Delta",
+    "value_error": "error of critics",
+}
+"""What is drawn of trust: why critics may be wrong, by how much that turns gradients, how wrong they are."""
+
+
+def trust_curves(runs: list[Behaviour], out: Path | Place, across: str = FRAMES_TAKEN) -> None:
+    """C, Delta and the critics' error: thin lines are actors, strong ones the mean of seeds.
+
+    Runs of Algorithm 3 on a finite MDP are drawn in the same way, `across` its steps.
+    """
+    with _picture(out, {run.task for run in runs}, *TRUST_LABELS.values(), across=across) as each:
+        for axes, what in zip(each, TRUST_LABELS, strict=True):
+            for index, run in enumerate(runs):
+                for frames, values in itertools.islice(run.actors.get(what, {}).values(), MOST_LINES):
+                    axes.plot(frames, values, color=f"C{index}", alpha=0.3, linewidth=0.6)
+                _draw_measure(axes, run, what, f"C{index}")
+            axes.set_yscale("log")
+        each[0].axhline(1.0, color="#444444", linewidth=0.8, linestyle=":")  # data that are the actor's own
+        each[1].axhline(2.0, color="#444444", linewidth=0.8, linestyle=":")  # where the paper ends an epoch
+
+
 @contextlib.contextmanager
-def _picture(out: Path | Place, tasks: set[str], *labels: str) -> Iterator[list[plt.Axes]]:
+def _picture(
+    out: Path | Place, tasks: set[str], *labels: str, across: str = FRAMES_TAKEN
+) -> Iterator[list[plt.Axes]]:
     """Axes over frames, one for each label, in a picture that is written to `out` at the end."""
     if Path(str(out)).suffix.lower() not in FORMATS:
         raise UsageError(f"cannot write a picture to {out}; give --out a name that ends in {', '.join(FORMATS)}")
@@ -163,7 +188,7 @@ def _picture(out: Path | Place, tasks: set[str], *labels: str) -> Iterator[list[
             plt.close(figure)
             raise
         for axes, label in zip(grid.flat, labels, strict=True):
-            axes.set_xlabel("environment frames, summed over environments")
+            axes.set_xlabel(across)
             axes.set_ylabel(label)
             axes.set_title(_plain(", ".join(sorted(tasks))))
             axes.grid(alpha=0.25)
@@ -187,6 +212,7 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
             "diversity": "one actor alone has no diversity",
             "trust": "train with --trust.measure",
             "drift": "train with --trust.measure",
+            "value_error": "train with --trust.measure",
             "success": "its task does not tell it (is_success in the info of Gymnasium)",
         }
         reason = reasons.get(what, "train it further")
@@ -195,13 +221,6 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
         axes.plot(frames, values, color=colour, alpha=0.3, linewidth=1)
     label = _plain(run.name) + (f", mean of {len(seeds)} seeds" if len(seeds) > 1 else "")
     axes.plot(*_mean(seeds), "o-", color=colour, linewidth=2.2, markersize=3, label=label)
-
-
-def _draw_trust(axes: plt.Axes, run: Behaviour, colour: str) -> None:
-    _draw_measure(axes, run, "trust", colour)
-    axes.plot(*_mean(run.measures["drift"]), "--", color=colour, linewidth=1.4)
-    axes.axhline(2.0, color="#444444", linewidth=0.8, linestyle=":")  # where the paper ends an epoch
-    axes.set_yscale("log")
 
 
 def _draw_knowledge(axes: list[plt.Axes], run: Behaviour, colour: str) -> None:

@@ -45,6 +45,8 @@ class Behaviour:
     """The frame of each seed's first reward; None where it has seen none."""
     frames: int
     """The last frame that was told of."""
+    actors: dict[str, dict[str, tuple[list[int], list[float]]]] = dataclasses.field(default_factory=dict)
+    """The same of each actor, for measures of `TRUST`, by seed and actor: "0, 2"."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists."""
@@ -57,7 +59,10 @@ MOST_SEEDS = 10_000
 EPISODES = ("success", "length")
 """What rows of evaluations hold of the episodes beside their returns."""
 
-MEASURES = ("diversity", "disagreement", "coverage", "saturation", "trust", "drift")
+TRUST = ("trust", "drift", "value_error")
+"""Coverage C, Delta and the critics' error, which rows of behaviour hold of each actor, too."""
+
+MEASURES = ("diversity", "disagreement", "coverage", "saturation", *TRUST)
 """What rows of behaviour hold of each seed."""
 
 KNOWN = tuple(f"{sign}_{kind}" for sign in SIGNS for kind in ASKED)
@@ -82,6 +87,7 @@ def curves(run: RunDirectory) -> Curves:
 def behaviour(run: RunDirectory) -> Behaviour:
     """What the agents of a run did, from its metrics."""
     measures: dict[str, dict] = {name: {} for name in (*MEASURES, *KNOWN, *EPISODES)}
+    actors: dict[str, dict] = {name: {} for name in TRUST}
     rewarded: dict[int, int | None] = {}
     frames = [0]
 
@@ -99,11 +105,14 @@ def behaviour(run: RunDirectory) -> Behaviour:
             take_all(row, KNOWN)
         elif row["kind"] == "behaviour":
             take_all(row, MEASURES)
+            for name in TRUST:
+                for actor, value in enumerate(row.get(f"{name}_by_actor", ())):
+                    _add(actors[name].setdefault(f"{seed}, {actor}", ([], [])), row, value)
         elif row["kind"] == "evaluation":
             take_all(row, EPISODES)
 
     _for_each_row(run, take)
-    return Behaviour(*_name_and_task(run), measures, rewarded, max(frames))
+    return Behaviour(*_name_and_task(run), measures, rewarded, max(frames), actors)
 
 
 def _for_each_row(run: RunDirectory, take: Callable[[dict], None]) -> None:
@@ -132,12 +141,14 @@ def _recipe_and_task(run: RunDirectory) -> tuple[str, str]:
 
 
 def _append(series: dict[int, tuple[list, list]], row: dict, name: str) -> None:
-    value = row[name]
+    _add(series.setdefault(_count(row["seed"]), ([], [])), row, row[name])
+
+
+def _add(curve: tuple[list, list], row: dict, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} is not a number")
-    frames, values = series.setdefault(_count(row["seed"]), ([], []))
-    frames.append(_count(row["env_steps"]))
-    values.append(float(value))
+        raise TypeError("not a number")
+    curve[0].append(_count(row["env_steps"]))
+    curve[1].append(float(value))
 
 
 def _count(value: Any) -> int:

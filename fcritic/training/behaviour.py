@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax import lax, vmap
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 import numpy as np
 
 from fcritic import randomness
@@ -49,7 +49,7 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
     agent = learning.agent
 
     def one_seed(state: TrainState) -> Metrics:
-        key = jax.random.fold_in(randomness.wrap(state.keys), salt + jnp.uint32(_STREAM))
+        key = _key(state, salt)
         obs = replay.sample(state.replay, learning.spec, (STATES,), key).obs
         obs = state.normalizer(obs) if learning.normalize else obs
         policies = agent.evaluation_policies(state.agent)
@@ -64,12 +64,32 @@ def _compare(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> 
         if isinstance(agent, FAC) and agent.cloud.replace_every:
             found["replaced"] = state.agent.bank.replaced
         if isinstance(agent, FAC) and agent.trust.measure:
-            logged, recent = looked_at(learning, state.replay, state.normalizer, agent.trust.rows, key)
-            seen = (state.agent.actors.net, state.agent.critics.net, logged, recent.obs)
-            found |= trust_of_actors(*seen, agent.trust.states)
+            found |= _trust(learning, state, key)
         return found
 
     return vmap(one_seed, in_axes=(SEED_AXES,))(state)
+
+
+def trust(learning: Learning, state: TrainState, frame: int) -> dict[str, np.ndarray]:
+    """C and Delta of every actor of each seed, as a row has them where they are measured."""
+    return jax.device_get(_trust_of_seeds(learning, state, np.uint32(frame % _STREAM)))
+
+
+@partial(jax.jit, static_argnums=0)
+def _trust_of_seeds(learning: Learning, state: TrainState, salt: UInt32[Array, ""]) -> Metrics:
+    return vmap(lambda seed: _trust(learning, seed, _key(seed, salt)), in_axes=(SEED_AXES,))(state)
+
+
+def _trust(learning: Learning, state: TrainState, key: PRNGKeyArray) -> Metrics:
+    agent = learning.agent
+    assert isinstance(agent, FAC)
+    logged, recent = looked_at(learning, state.replay, state.normalizer, agent.trust.rows, key)
+    seen = (state.agent.actors.net, state.agent.critics.net, logged, recent.obs)
+    return trust_of_actors(*seen, agent.trust.states)
+
+
+def _key(state: TrainState, salt: UInt32[Array, ""]) -> PRNGKeyArray:
+    return jax.random.fold_in(randomness.wrap(state.keys), salt + jnp.uint32(_STREAM))
 
 
 def diversity(actions: Float[Array, "actors batch act"]) -> Float[Array, ""]:

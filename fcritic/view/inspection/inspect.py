@@ -19,7 +19,7 @@ from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.knowledge import agreement
 from fcritic.training.saving import load_policies
-from fcritic.view.inspection import measure
+from fcritic.view.inspection import measure, trust
 from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
 from fcritic.view.page import as_script_data, names_and_bounds
 
@@ -65,6 +65,7 @@ def inspect(
         "line": {"x": x[line].tolist()} | _beside(predicted, seen, line),
         "embedding": _embedding(agent),
         "probes": _probes(agent, seen.first, corners),
+        "trust": trust.of_actors(agent),
     }
     report["names"] = names_and_bounds(agent.units, agent.spec.obs_dim)
     report["knowledge"] = told_in_training(agent)

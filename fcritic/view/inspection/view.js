@@ -126,6 +126,27 @@ function curves() {
   at("line").replaceChildren(figure(`Green: one curve per critic, strong the ${choice.critic === "mean" ? "mean" : "chosen one"}. Orange: measured ${same ? "discounted" : "undiscounted, on a scale of their own"}, ± deviation between episodes`, svg));
 }
 
+// Coverage and Delta do not depend on what is chosen above: they are drawn once.
+function trust() {
+  const { trust } = data;
+  if (!trust) {
+    at("reach").textContent = "Not known: there is no replay beside these networks.";
+    return;
+  }
+  const outside = Math.max(...trust.outside);
+  at("reach").textContent = `From ${trust.rows} transitions of the replay and its newest states. Coverage C of an actor, over its least: 1 where the data are as if they were its own. Delta: by how much errors of the critic can turn its gradient, from slopes at ${trust.states} states. At most ${(100 * outside).toFixed(1)} % of the features of an actor lie outside of the data.`;
+  const bars = (title, values, level) => {
+    const { svg, x, y } = axes(360, 260, [-0.5, values.length - 0.5], [0, Math.max(...values, level) * 1.05 || 1], "actor", "");
+    values.forEach((value, actor) => {
+      const bar = svg.appendChild(make("rect", { x: x(actor - 0.35), y: y(value), width: x(0.7) - x(0), height: y(0) - y(value), fill: PALETTE[actor % PALETTE.length] }));
+      bar.append(make("title", {}, `actor ${actor}: ${short(value)}`));
+    });
+    if (level) svg.append(make("line", { class: "axis", x1: x(-0.5), x2: x(values.length - 0.5), y1: y(level), y2: y(level), "stroke-dasharray": "4 4" }));
+    return figure(title, svg);
+  };
+  at("trust").replaceChildren(bars("Coverage C over its least", trust.trust, 1), bars("Delta", trust.drift, 0));
+}
+
 function draw() {
   const [predicted, measured] = [predictedOf(slice), slice[choice.returns]];
   const range = (values) => [Math.min(...values), Math.max(...values)];
@@ -192,4 +213,5 @@ function probeTable(top) {
 
 head();
 controls();
+trust();
 draw();
