@@ -825,7 +825,10 @@ def _arrays() -> Iterator[Case]:
                     change_arrays(folder, group, replace)
 
             commands = ("resume", "continue", "evaluate", "best")
-            refused = ("resume", "continue") if group == "rollout" else ()
+            refused = ()
+            if group == "rollout":  # which actor acts is what a functional agent remembers
+                commands = tuple(f"{command}-fac" for command in commands)
+                refused = commands[:2]
             yield Case("arrays", f"{group}: whole numbers = {value}", attack, commands, refused)
 
 
