@@ -510,7 +510,8 @@ def _code() -> Iterator[Case]:
         "benchmarks.attacks.sick:Walk-v0",
     ):
         watched = ("this", "test.autotest", "benchmarks.attacks.sick")
-        yield Case("code", task, _task(task), RUNNING[:2], RUNNING[:2], never="fcritic check", watched=watched)
+        never = "" if "sick" in task else "fcritic check"  # that one is a task, for whoever trusts it
+        yield Case("code", task, _task(task), RUNNING[:2], RUNNING[:2], never=never, watched=watched)
 
     def plant(scene: Scene) -> None:
         text = f"import pathlib; pathlib.Path({str(scene.planted)!r}).touch()\ndef make(): raise ValueError\n"
@@ -578,6 +579,9 @@ def _task_names() -> Iterator[Case]:
 WORK = {"steps", "eval_episodes", "critic_steps", "cycles", "warmup", "eval_every", "log_every", "save_every"}
 """Fields that only say for how long a training works: what is asked for there is not an attack."""
 
+WORKS_LONG = {"seeds": 1000, "agent.batch_size": 10**6, "agent.encoder.width": 1000}
+"""Sizes at which a training takes more than 20 s or 2 GB because it was asked to; larger ones are refused."""
+
 CONFIG = {recipe: TrainConfig.of(recipe).to_json() for recipe in ("td3", "fac")}
 """The fields that there are, by recipe."""
 
@@ -595,7 +599,7 @@ def _changed(kind: str, recipe: str, values: Callable[[object], Iterable[object]
     suffix = "" if recipe == "td3" else f"-{recipe}"
     for name, was in _fields(CONFIG[recipe]):
         for value in values(was):
-            works_longer = name.rpartition(".")[2] in WORK
+            works_longer = name.rpartition(".")[2] in WORK or WORKS_LONG.get(name) == value
             attack = lambda scene, name=name, value=value: change_config(scene.run, name, value)
             commands = (f"evaluate{suffix}",) if works_longer else (f"resume{suffix}", f"evaluate{suffix}")
             told = f"{name} = {value!r:.40}"

@@ -175,7 +175,8 @@ class FAC(AbstractAgent[FACState]):
             raise UsageError(f"--explore.actors must be {limit}, not {self.collectors}")
         for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
             require_at_least(1, **{name: min(getattr(self, name), default=1)})
-        require_at_least(0, learning_rate=self.learning_rate, prior_scale=self.prior_scale)
+        scales = ("learning_rate", "prior_scale", "actor_last_scale")
+        require_at_least(0, **{name: getattr(self, name) for name in scales})
         if self.actor_reach is not None and not self.actor_reach > 0:
             raise UsageError(f"--actor-reach must be above 0, not {self.actor_reach:g}")
         if not 0 <= self.tau <= 1:
