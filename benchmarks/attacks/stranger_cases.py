@@ -121,9 +121,10 @@ def cases() -> list[Case]:
         _headers,
         _corpus,
     )
-    from benchmarks.attacks import sent_cases
+    from benchmarks.attacks import begun_cases, sent_cases
 
-    return [*(case for generator in generators for case in generator()), *sent_cases.cases()]
+    own = (case for generator in generators for case in generator())
+    return [*own, *sent_cases.cases(), *begun_cases.cases()]
 
 
 # Nothing is wrong
@@ -579,7 +580,7 @@ def _task_names() -> Iterator[Case]:
 WORK = {"steps", "eval_episodes", "critic_steps", "cycles", "warmup", "eval_every", "log_every", "save_every"}
 """Fields that only say for how long a training works: what is asked for there is not an attack."""
 
-WORKS_LONG = {"seeds": 1000, "agent.batch_size": 10**6, "agent.encoder.width": 1000}
+WORKS_LONG = [("seeds", 1000), ("agent.batch_size", 10**6), ("agent.encoder.width", 1000)]
 """Sizes at which a training takes more than 20 s or 2 GB because it was asked to; larger ones are refused."""
 
 CONFIG = {recipe: TrainConfig.of(recipe).to_json() for recipe in ("td3", "fac")}
@@ -599,7 +600,7 @@ def _changed(kind: str, recipe: str, values: Callable[[object], Iterable[object]
     suffix = "" if recipe == "td3" else f"-{recipe}"
     for name, was in _fields(CONFIG[recipe]):
         for value in values(was):
-            works_longer = name.rpartition(".")[2] in WORK or WORKS_LONG.get(name) == value
+            works_longer = name.rpartition(".")[2] in WORK or (name, value) in WORKS_LONG
             attack = lambda scene, name=name, value=value: change_config(scene.run, name, value)
             commands = (f"evaluate{suffix}",) if works_longer else (f"resume{suffix}", f"evaluate{suffix}")
             told = f"{name} = {value!r:.40}"
