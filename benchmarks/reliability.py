@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import json
 from pathlib import Path
 import time
@@ -46,6 +47,8 @@ class Options:
     """Try each a few times only."""
     out: str | None = None
     """File to keep the report in; results of checks that are not run again stay in it."""
+    finished: str | None = None
+    """File of the commands of `strangers` that are done; a check that was stopped goes on behind them."""
     json: bool = False
     """Print JSON."""
 
@@ -62,10 +65,12 @@ def measure(options: Options, say: Callable[[str], None]) -> dict[str, Any]:
     report: dict[str, Any] = {"versions": versions(), "checks": _kept(options.out)}
     for name in options.only or CHECKS:
         check, full, few, what = CHECKS[name]
+        if name == "strangers" and options.finished:
+            check = functools.partial(strangers.check, finished=Path(options.finished))
         started = time.monotonic()
         say(f"{name}: {what}")
         result = check(options.count or (few if options.quick else full), say)
-        result |= {"what": what, "seconds": round(time.monotonic() - started, 1)}
+        result |= {"what": what, "seconds": round(time.monotonic() - started, 1), "commit": versions().get("git")}
         report["checks"][name] = result
         report["passed"] = all(each["passed"] == each["of"] for each in report["checks"].values())
         if options.out:

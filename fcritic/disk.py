@@ -212,8 +212,11 @@ class Place:
     def remove(self) -> None:
         """Removes whatever is there: a folder with all in it, or a name; of a link the link alone."""
         if self.is_folder():
-            with self._around() as folder:
-                shutil.rmtree(self.name, dir_fd=folder)
+            try:
+                with self._around() as folder:
+                    shutil.rmtree(self.name, dir_fd=folder)
+            except RecursionError:  # no run has such a thing
+                raise NotPlain(self.path, "has more folders in each other than can be removed; remove it") from None
         elif self.status() is not None:
             with self._around() as folder, contextlib.suppress(FileNotFoundError):
                 os.unlink(self.name, dir_fd=folder)

@@ -80,6 +80,7 @@ def complaint(capsys, args):
         ("train --envs 0", "--envs must be at least 1, not 0"),
         ("train --seeds -1", "--seeds must be at least 1, not -1"),
         ("train --seed -1", "--seed must be at least 0, not -1"),
+        ("train --actor-last-scale -1", "--actor-last-scale must be at least 0, not -1"),
         ("train --learning-rate nan", "--learning-rate must be a finite number, not nan"),
         ("train --tau 2", "--tau must be in [0, 1], not 2"),
         ("train --discount 1", "--discount must be in [0, 1), not 1"),

@@ -1,6 +1,8 @@
 """Files are plain, as large as expected, and fit into memory; a place is never left through a link."""
 
+import contextlib
 import os
+import subprocess
 
 import pytest
 
@@ -66,6 +68,16 @@ def test_every_way_of_changing_a_file_stops_at_a_link(tmp_path):
     assert not list(run.iterdir()) and (mine / "file").read_text() == "mine"
     (Place(tmp_path / "way") / "new").replace(b"new")
     assert (run / "new").read_bytes() == b"new" and list(run.iterdir()) == [run / "new"]
+
+
+def test_folders_in_each_other_without_end_are_one_line(tmp_path):
+    with contextlib.chdir(tmp_path):
+        for name in ("deep", *["a"] * 3000):
+            os.mkdir(name)
+            os.chdir(name)
+    with pytest.raises(NotPlain, match="deep has more folders in each other than can be removed; remove it"):
+        (Place(tmp_path) / "deep").remove()
+    subprocess.run(["rm", "-r", tmp_path / "deep"], check=True)  # pytest could not either
 
 
 def test_a_folder_of_too_many_names_is_refused(tmp_path, monkeypatch):

@@ -305,8 +305,10 @@ def test_minari_by_id_and_by_folder(tmp_path, monkeypatch):
     assert_same(by_id, by_folder)
     fields["timeouts"][-1] = True
     assert_same(by_id, read_logs(save(tmp_path / "data.npz", fields), bounds=(-2, 2)))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "nothing"))
     with pytest.raises(UsageError, match="Minari has no dataset of that id"):
         read_logs("toy/other-v0")
+    assert not (tmp_path / "nothing").exists()  # Minari itself would make it
     with pytest.raises(UsageError, match="is a part of a Minari dataset; name its folder"):
         read_logs(tmp_path / "toy/count-v0/data/main_data.hdf5")
     metadata = tmp_path / "toy/count-v0/data/metadata.json"

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.attacks import forging
 from fcritic.agents.evaluator import EvaluatorConfig
 from fcritic.envs.base import Units
 from fcritic.errors import UsageError
@@ -166,6 +167,29 @@ def test_a_forged_one_is_refused_at_once(fitted, tmp_path, path, value):
         Evaluator.load(tmp_path / "judge")
     assert "\n" not in str(told.value)
     assert time.monotonic() - begun < 5
+
+
+def test_witnesses_of_other_lengths_are_refused(fitted, tmp_path):
+    fitted.save(tmp_path / "judge")
+    forging.change_arrays(
+        tmp_path / "judge", "data", lambda name, array: array[:-1] if name == "witness_reward" else array
+    )
+    shorter = lambda manifest: manifest["facts"]["sizes"].update(
+        witness_reward=manifest["facts"]["sizes"]["witness_reward"] - 1
+    )
+    forging.change_manifest(tmp_path / "judge", shorter)
+    with pytest.raises(UsageError, match="is not a fitted evaluator of this version"):
+        Evaluator.load(tmp_path / "judge")
+
+
+def test_another_number_of_probes_is_refused_where_no_network_tells(tmp_path):
+    config = dataclasses.replace(SMALL, method="blind", steps=20)
+    Evaluator.fit(logged(1.0), KNOWN, config).save(tmp_path / "judge")
+    forging.change_manifest(
+        tmp_path / "judge", lambda manifest: manifest["facts"]["config"].update(probes=SMALL.probes + 1)
+    )
+    with pytest.raises(UsageError, match="is not a fitted evaluator of this version"):
+        Evaluator.load(tmp_path / "judge")
 
 
 def test_other_folders_are_named(tmp_path):

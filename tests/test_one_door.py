@@ -141,9 +141,8 @@ OPEN_BY_THEMSELVES = ("h5py", "onnxruntime", "minari", "pyarrow", "tables", "onn
 APART = {
     "api.to_onnx": {"onnx"},
     "offline.apart_child": {"h5py", "onnxruntime"},
-    "offline.minari_data": {"minari.namespace"},
 }
-"""Who imports them: what writes ONNX, a process that opens no file, what asks where Minari keeps datasets."""
+"""Who imports them: what writes ONNX, a process that opens no file."""
 
 
 def test_libraries_that_open_files_by_themselves_are_used_apart():

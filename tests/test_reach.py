@@ -38,5 +38,5 @@ def test_a_held_policy_still_learns_far_from_its_bounds():
 
 
 def test_reach_must_be_above_zero(tiny):
-    with pytest.raises(UsageError, match="--actor-reach must be above 0, not 0"):
+    with pytest.raises(UsageError, match="--actor-reach must be at least 1e-06, not 0"):
         dataclasses.replace(tiny, actor_reach=0.0)

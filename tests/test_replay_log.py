@@ -10,7 +10,7 @@ import pytest
 
 from fcritic.errors import CannotWrite, CheckpointError
 from fcritic.runs import replay_log
-from fcritic.runs.replay_log import Piece, ReplayLog, parse_pieces
+from fcritic.runs.replay_log import Piece, Record, ReplayLog, parse_pieces
 from fcritic.training.saving import ring_rows
 
 SHAPE = (2, 3, 4)
@@ -134,6 +134,16 @@ def test_rows_that_vanish_under_a_running_training_are_not_papered_over(log):
 def test_a_manifest_that_lies_is_refused(data):
     with pytest.raises(CheckpointError):
         parse_pieces(data)
+
+
+@pytest.mark.parametrize("claimed", [(0, 11), (1, 9), (8, 9), (9, 9), (3, 12), (-1, 9), ("0", 9), (True, 11)])
+def test_a_checkpoint_that_forgets_rows_is_refused(claimed):
+    """The replay holds the last ten rows, or all of them where there are fewer."""
+    record = lambda oldest, written: {"replay": {"oldest": oldest, "written": written, "pieces": []}}
+    for honest in ((0, 0), (0, 9), (0, 10), (1, 11)):
+        assert Record.of(record(*honest), 10)[:2] == honest
+    with pytest.raises(CheckpointError, match="does not fit this run's --replay"):
+        Record.of(record(*claimed), 10)
 
 
 def test_pieces_must_follow_each_other(log):

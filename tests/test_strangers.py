@@ -53,3 +53,30 @@ def test_every_kind_of_attack_is_withstood(stage):
     assert {case.kind for case, _ in trials} == kinds
     report = strangers.tried(stage, trials, lambda line: None)
     assert report["passed"] == report["of"] >= len(kinds) - 1, report["bad"]  # devices need root
+
+
+def test_a_stopped_check_goes_on_behind_what_was_withstood(tmp_path):
+    attacks = [Case("none", name, lambda scene: None, ("evaluate",)) for name in ("one", "two", "three")]
+    trials = [(case, "evaluate") for case in attacks]
+    ended = fork_server.Ended(0, "", 0.5, 0.4, 100.0, 0, (), "", "")
+
+    class Staged:
+        def __init__(self, wrong: str):
+            self.wrong, self.seen = wrong, []
+
+        def trial(self, case, command):
+            self.seen.append(case.name)
+            if case.name == "three" and self.wrong == "stops":
+                raise KeyboardInterrupt
+            return self.wrong if case.name == "two" else "", ended
+
+    file, silent = tmp_path / "finished", lambda line: None
+    with pytest.raises(KeyboardInterrupt):
+        strangers.tried(Staged("stops"), trials, silent, file)
+    again = Staged("")
+    report = strangers.tried(again, trials, silent, file)
+    assert again.seen == ["two", "three"]  # the second one had gone wrong
+    assert (report["passed"], report["of"], report["bad"]) == (3, 3, [])
+    assert report["kinds"]["none"] == {"passed": 3, "of": 3, "seconds": 0.5, "megabytes": 100.0}
+    assert sum(report["commits"].values()) == 3
+    assert strangers.tried(Staged("wrong"), trials, silent, file)["passed"] == 3

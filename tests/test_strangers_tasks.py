@@ -125,6 +125,14 @@ def test_what_can_be_no_task_is_never_recommended(place, capsys, task, words):
     assert line.startswith(f"run names the task {task}, but {words}") and "fcritic check" not in line
 
 
+@pytest.mark.parametrize("task", ["fcritic.__main__:main", "gymnasium.envs.registration:make", "gymnasium:make"])
+def test_parts_of_this_program_and_of_gymnasium_are_not_recommended(place, capsys, task):
+    name(place, task)
+    package = task.partition(":")[0].partition(".")[0]
+    line = f"run names the task {task}, a part of {package} that no task has to name"
+    assert complaint(capsys, ["resume", "run"]) == line
+
+
 @pytest.mark.parametrize("task", ["os:system", "test.autotest:X-v0", "__main__:main", "loop.py:make"])
 def test_what_can_be_no_task_is_not_called_for_its_user_either(place, capsys, task):
     (place / "loop.py").symlink_to("loop.py")

@@ -92,9 +92,13 @@ def report_apart(out, name, **variables):
     )
 
 
-def test_the_real_tracker_takes_these_calls(tmp_path):
+def test_the_real_tracker_takes_these_calls(tmp_path, capfd):
     records = pytest.importorskip("wandb.proto.wandb_internal_pb2", reason="Weights & Biases is not installed")
-    report_apart(tmp_path / "run", "wandb", WANDB_MODE="offline", WANDB_ERROR_REPORTING="false")
+    (tmp_path / "home").mkdir()
+    home = {name: str(tmp_path / "home") for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")}
+    report_apart(tmp_path / "run", "wandb", WANDB_MODE="offline", WANDB_ERROR_REPORTING="false", **home)
+    assert "wandb" not in "".join(capfd.readouterr())
+    assert not list((tmp_path / "home").rglob("wandb"))
     assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
     (written,) = (tmp_path / "run").glob("wandb-*/wandb/offline-run-*/*.wandb")
     assert {step: told(items) for step, items in history(written.read_bytes(), records)} == NUMBERS
@@ -141,10 +145,11 @@ NUMBERS = {
 """What `report` tells, by its frame."""
 
 
-def test_the_real_trackio_takes_these_calls(tmp_path):
+def test_the_real_trackio_takes_these_calls(tmp_path, capfd):
     """Trackio decides where its files are when it is imported."""
     pytest.importorskip("trackio", reason="Trackio is not installed")
     report_apart(tmp_path / "run", "trackio", TRACKIO_DIR=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+    assert "Trackio" not in capfd.readouterr().out  # between lines of JSON, perhaps
     assert "failed" not in (tmp_path / "run" / "journal.jsonl").read_text()
     with contextlib.closing(sqlite3.connect(tmp_path / "home" / "fcritic.db")) as database:
         rows = database.execute("select run_name, step, metrics from metrics").fetchall()

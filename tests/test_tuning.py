@@ -2,6 +2,7 @@
 
 from functools import partial
 import json
+import os
 import subprocess
 import sys
 
@@ -160,6 +161,62 @@ def test_code_that_a_space_names_runs_once_it_is_trusted(tmp_path, monkeypatch, 
     assert not (tmp_path / "ran").exists() and not (tmp_path / "runs").exists()
 
 
+CREATED = {"op_code": 0, "worker_id": "x", "study_name": "fcritic", "directions": [2]}
+BEGUN = {"op_code": 4, "worker_id": "y", "study_id": 0, "datetime_start": "2026-01-01T00:00:00"}
+CHOICE = json.dumps({"name": "CategoricalDistribution", "attributes": {"choices": ["1"]}})
+DRAWN = {"op_code": 5, "worker_id": "y", "trial_id": 0, "param_name": "normalize", "distribution": CHOICE}
+TOLD = {"op_code": 7, "worker_id": "y", "trial_id": 0, "step": 100, "intermediate_value": 1.0}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["[" * 100_000],
+        [CREATED, {"op_code": 99}],
+        [CREATED | {"directions": [1, 2]}],
+        [CREATED | {"directions": [1]}],
+        [CREATED, BEGUN, DRAWN | {"param_value_internal": 99}],
+        [CREATED, BEGUN, TOLD | {"step": "x"}],
+        [CREATED, BEGUN, TOLD | {"step": -1}],
+        [CREATED, BEGUN, TOLD | {"intermediate_value": [1]}],
+        [CREATED, *[BEGUN] * 10_001],
+        [None],
+    ],
+    ids=lambda rows: f"{rows[-1]!s:.60}",
+)
+def test_a_journal_that_no_search_has_written_is_one_line(space, tmp_path, rows):
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (tmp_path / "optuna.journal").write_text("\n".join([*lines, ""]))
+    with pytest.raises(UsageError, match=r"optuna.journal is damaged \(.+\); choose another --out") as told:
+        Search(tmp_path, space, CONFIGURE)
+    assert "\n" not in str(told.value)
+
+
+def test_a_journal_of_holes_is_not_read(space, tmp_path):
+    (tmp_path / "optuna.journal").touch()
+    os.truncate(tmp_path / "optuna.journal", 2**40)
+    with pytest.raises(UsageError, match=r"optuna.journal has 1,099,511,627,776 bytes, more than"):
+        Search(tmp_path, space, CONFIGURE)
+
+
+def test_no_more_is_trained_than_was_asked_for(space, tmp_path):
+    """Whoever has written the journal may have begun many trials."""
+    (tmp_path / "optuna.journal").write_text("".join(f"{json.dumps(row)}\n" for row in (CREATED, *[BEGUN] * 5)))
+    search, tried = Search(tmp_path, space, CONFIGURE), []
+    search.run(2, 1, lambda path, watch: tried.append(path.name) or "failed", Budget(None), lambda line: None)
+    search._lock.close()
+    assert tried == ["trial-0000", "trial-0001"]
+
+
+def test_a_trial_does_not_lie_behind_a_link(space, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trial-0000").symlink_to("../elsewhere")
+    _, said = searched(tmp_path / "out", space, lambda number: [1, 2, 3, 4], 1)
+    assert said == [f"trial 0 failed: {tmp_path / 'out' / 'trial-0000'} is in the way of a folder"]
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_the_curve_waits_for_all_seeds(tmp_path):
     rows = [(100, 0, 1.0), (100, 1, 3.0), (200, 0, 9.0)]
     lines = [
@@ -179,6 +236,8 @@ def test_the_curve_waits_for_all_seeds(tmp_path):
         ("[train]\nseeds = 1", "has nothing to search; give it a table [search]"),
         ("[search]\ntau = 1", "tau must be a list of choices or a range"),
         ("[search]\ntau = {low = 1, high = 0}", "tau has a range that does not rise"),
+        ("[search]\ntau = {low = 0.0, high = 1.0, step = 1e-300}", "tau has a range that does not rise"),
+        (f"[search]\nseed = {{low = 0, high = 1{'0' * 400}}}", "seed has a range that does not rise"),
         ("[search]\ntau = {low = 0, high = 1, log = true}", "tau is logarithmic; its range must begin above 0"),
         ("[train]\ntau = 1\n[search]\ntau = [1]", "tau is both fixed and searched"),
         ("[search]\nout = ['a']", "a search sets --out itself"),

@@ -66,9 +66,13 @@ def change_replay(run, column, value):
 CASES = [
     ("agent", "agent/critics/params*weight", NAN),
     ("agent", "agent/actors/params*bias", INF),
+    ("agent", "agent/critics/params*weight", 3e38),
+    ("agent", "agent/actors/params*bias", -1e7),
+    ("agent", "agent/targets*weight", 1e7),
     ("agent", "agent/critics/opt_state*count", -1),
     ("agent", "agent/actors/opt_state*/nu*bias", -1.0),
     ("agent", "normalizer/mean", NAN),
+    ("agent", "normalizer/mean", 3e38),
     ("agent", "normalizer/variance", -0.5),
     ("agent", "normalizer/updates", ITERATIONS + 1),
     ("agent", "tally*critic_loss", NAN),
@@ -121,7 +125,15 @@ WIDTH = {"observation": 0, "action": SPEC.obs_dim, "reward": SPEC.obs_dim + 1, "
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("observation", NAN), ("action", -1.01), ("reward", INF), ("discount", -0.1), ("discount", NAN)],
+    [
+        ("observation", NAN),
+        ("observation", 3e38),
+        ("reward", -1e19),
+        ("action", -1.01),
+        ("reward", INF),
+        ("discount", -0.1),
+        ("discount", NAN),
+    ],
 )
 def test_replay_rows_that_no_training_stores_are_refused(run, column, value):
     assert SPEC.act_dim == 1
@@ -135,6 +147,24 @@ def test_counts_that_do_not_fit_together_are_refused(run):
     checkpoint.save(run.latest_checkpoint(), groups, facts | {"iteration": ITERATIONS + 1})
     with pytest.raises(CheckpointError, match="its replay has 24 steps after 26 iterations"):
         loaded(run)
+
+
+@pytest.mark.parametrize("name", ["iteration", "log_position", "rollbacks", "prefilled"])
+@pytest.mark.parametrize("count", [-1, 2**31, 10**400, 1.0, True, None])
+def test_counts_that_no_training_reaches_are_refused(run, name, count):
+    """Of rollbacks random numbers are made, which takes 32 bits."""
+    groups, facts = checkpoint.load(run.latest_checkpoint())
+    checkpoint.save(run.latest_checkpoint(), groups, facts | {name: count})
+    with pytest.raises(CheckpointError, match="does not say where the training stood"):
+        loaded(run)
+
+
+def test_an_agent_whose_actions_would_be_nan_is_not_asked(run, capsys):
+    change(run, "agent", "normalizer/variance", -0.5)
+    for line in (["evaluate", str(run.path)], ["export", str(run.path), "--out", str(run.path / "policy.onnx")]):
+        assert command(line) == 2
+        told = capsys.readouterr().err
+        assert "normalizer/variance holds -0.5, not 0 to 1e+36" in told and told.count("\n") == 1
 
 
 def test_the_command_says_so_before_it_trains(run, capsys):
@@ -163,4 +193,10 @@ def test_actors_of_which_only_nan_can_come_are_not_run(run, capsys, words):
     """Finite weights, each of which is sound; but their products and sums are infinite."""
     change(run, "agent", "agent/actors/params*weight", 3e38)
     assert command([words[0], str(run.path), *words[1:]]) == 2
+    assert "weight holds 3e+38, not -1e+06 to 1e+06: the file is damaged" in capsys.readouterr().err
+
+
+def test_nor_are_the_best_ones(run, capsys):
+    change(run, "best", "policies*weight", 3e38)
+    assert command(["evaluate", str(run.path), "--best", "--episodes", "1"]) == 2
     assert "an actor has a weight of 3e+38" in capsys.readouterr().err

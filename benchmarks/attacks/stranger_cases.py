@@ -121,9 +121,10 @@ def cases() -> list[Case]:
         _headers,
         _corpus,
     )
-    from benchmarks.attacks import sent_cases
+    from benchmarks.attacks import begun_cases, sent_cases
 
-    return [*(case for generator in generators for case in generator()), *sent_cases.cases()]
+    own = (case for generator in generators for case in generator())
+    return [*own, *sent_cases.cases(), *begun_cases.cases()]
 
 
 # Nothing is wrong
@@ -378,7 +379,7 @@ def _holes() -> Iterator[Case]:
 
     for name in ("metrics.jsonl", "journal.jsonl"):
         attack = put(name, long_row)
-        yield Case("holes", f"{name}: rows, then 6 GiB of holes", attack, (*ROOT_FILES[name], "continue"))
+        yield Case("holes", f"{name}: rows, then 6 GiB of holes", attack, ROOT_FILES[name])
 
     def sparse_group(scene: Scene, group: str) -> None:
         with (newest(scene.run) / f"{group}.safetensors").open("r+b") as file:
@@ -510,7 +511,8 @@ def _code() -> Iterator[Case]:
         "benchmarks.attacks.sick:Walk-v0",
     ):
         watched = ("this", "test.autotest", "benchmarks.attacks.sick")
-        yield Case("code", task, _task(task), RUNNING[:2], RUNNING[:2], never="fcritic check", watched=watched)
+        never = "" if "sick" in task else "fcritic check"  # that one is a task, for whoever trusts it
+        yield Case("code", task, _task(task), RUNNING[:2], RUNNING[:2], never=never, watched=watched)
 
     def plant(scene: Scene) -> None:
         text = f"import pathlib; pathlib.Path({str(scene.planted)!r}).touch()\ndef make(): raise ValueError\n"
@@ -578,6 +580,9 @@ def _task_names() -> Iterator[Case]:
 WORK = {"steps", "eval_episodes", "critic_steps", "cycles", "warmup", "eval_every", "log_every", "save_every"}
 """Fields that only say for how long a training works: what is asked for there is not an attack."""
 
+WORKS_LONG = [("seeds", 1000), ("agent.batch_size", 10**6), ("agent.encoder.width", 1000)]
+"""Sizes at which a training takes more than 20 s or 2 GB because it was asked to; larger ones are refused."""
+
 CONFIG = {recipe: TrainConfig.of(recipe).to_json() for recipe in ("td3", "fac")}
 """The fields that there are, by recipe."""
 
@@ -595,7 +600,7 @@ def _changed(kind: str, recipe: str, values: Callable[[object], Iterable[object]
     suffix = "" if recipe == "td3" else f"-{recipe}"
     for name, was in _fields(CONFIG[recipe]):
         for value in values(was):
-            works_longer = name.rpartition(".")[2] in WORK
+            works_longer = name.rpartition(".")[2] in WORK or (name, value) in WORKS_LONG
             attack = lambda scene, name=name, value=value: change_config(scene.run, name, value)
             commands = (f"evaluate{suffix}",) if works_longer else (f"resume{suffix}", f"evaluate{suffix}")
             told = f"{name} = {value!r:.40}"
@@ -825,7 +830,10 @@ def _arrays() -> Iterator[Case]:
                     change_arrays(folder, group, replace)
 
             commands = ("resume", "continue", "evaluate", "best")
-            refused = ("resume", "continue") if group == "rollout" else ()
+            refused = ()
+            if group == "rollout":  # which actor acts is what a functional agent remembers
+                commands = tuple(f"{command}-fac" for command in commands)
+                refused = commands[:2]
             yield Case("arrays", f"{group}: whole numbers = {value}", attack, commands, refused)
 
 

@@ -6,10 +6,11 @@ only the user knows is shown or copied, memory and time stay small, and the exit
 lines.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 import contextlib
 import hashlib
+import json
 import os
 from pathlib import Path
 import random
@@ -22,6 +23,7 @@ import unicodedata
 
 from benchmarks.attacks.fork_server import ENTRY, LIMITS, Ended, ForkServer
 from benchmarks.attacks.stranger_cases import SECRET, Case, Scene, cases
+from fcritic.runs.versions import versions
 
 MOST_LINES, LONGEST_LINE = 5, 1500
 """Of complaints."""
@@ -63,6 +65,11 @@ def command_line(command: str, scene: Scene) -> tuple[list[str], Path]:
         "resume": ["resume", run, "--quiet"],
         "continue": ["resume", run, "--steps", "140", "--quiet"],
         "train": ["train", "--out", run, *TEMPLATES["td3"].split()],
+        "from": ["train", "--out", str(scene.out / "new"), "--from", run, *TEMPLATES["td3"].split()],
+        "from-all": ["train", "--out", str(scene.out / "new"), "--from", run, "--quiet"],
+        "train-data": ["train", "--out", str(scene.out / "new"), "--data", sent, *TEMPLATES["td3"].split()],
+        "describe-from": ["describe", "--from", run],
+        "tune": ["tune", f"{run}/space.toml", "--trials", "1", "--out", f"{run}/search"],
         "evaluate": ["evaluate", run, "--episodes", "1"],
         "best": ["evaluate", run, "--episodes", "1", "--best", "--json"],
         "inspect": ["inspect", run, "--quick"],
@@ -199,7 +206,12 @@ class Stage:
 
 def _remove(folder: Path) -> None:
     """Removes a folder that may be deeper than Python can go."""
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except (OSError, RecursionError):
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
 def _snapshot(scene: Scene) -> dict[str, tuple]:
@@ -283,10 +295,19 @@ def _tells(path: Path) -> bool:
     return SECRET in path.read_bytes()
 
 
-def check(count: int, say: Callable[[str], None], seed: int = 0, kinds: tuple[str, ...] = ()) -> dict:
-    """`count` commands on attacked runs (or as many as there are), of every kind as evenly as that goes."""
+def check(
+    count: int,
+    say: Callable[[str], None],
+    seed: int = 0,
+    kinds: tuple[str, ...] = (),
+    finished: Path | None = None,
+) -> dict:
+    """`count` commands on attacked runs (or as many as there are), of every kind as evenly as that goes.
+
+    With a file of finished ones, those that passed are not tried again.
+    """
     with stage() as ready:
-        return tried(ready, chosen(count, random.Random(seed), kinds), say)
+        return tried(ready, chosen(count, random.Random(seed), kinds), say, finished)
 
 
 @contextlib.contextmanager
@@ -300,28 +321,49 @@ def stage() -> Iterator[Stage]:
         _remove(folder)
 
 
-def tried(stage: Stage, trials: list[tuple[Case, str]], say: Callable[[str], None]) -> dict:
-    """The report on pairs of case and command."""
+def tried(
+    stage: Stage, trials: list[tuple[Case, str]], say: Callable[[str], None], finished: Path | None = None
+) -> dict:
+    """The report on pairs of case and command; `finished` keeps them, so that a check that was stopped goes on."""
+    done = _passed(finished)
+    commit = versions().get("git")
     results: dict[str, dict] = defaultdict(lambda: {"passed": 0, "of": 0, "seconds": 0.0, "megabytes": 0.0})
     bad: list[dict] = []
+    commits: Counter[str] = Counter()
     skipped = 0
     for number, (case, command) in enumerate(trials, start=1):
-        wrong, ended = stage.trial(case, command)
-        if ended is None:
+        row = done.get((case.kind, case.name, command))
+        if row is None:
+            wrong, ended = stage.trial(case, command)
+            row = {"kind": case.kind, "case": case.name, "command": command, "wrong": wrong, "commit": commit}
+            row |= {"seconds": ended.seconds, "megabytes": ended.megabytes} if ended else {"skipped": True}
+            if finished:
+                with finished.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+        commits[str(row["commit"])] += 1
+        if row.get("skipped"):
             skipped += 1
             continue
-        result = results[case.kind]
+        result, wrong = results[case.kind], row["wrong"]
         result["of"] += 1
         result["passed"] += not wrong
-        result["seconds"] = max(result["seconds"], ended.seconds)
-        result["megabytes"] = max(result["megabytes"], ended.megabytes)
+        for taken in ("seconds", "megabytes"):
+            result[taken] = max(result[taken], row[taken])
         if wrong:
             say(f"{case.kind}: {case.name:.100}: {command}: {wrong:.300}")
             bad.append({"kind": case.kind, "case": case.name[:200], "command": command, "wrong": wrong[:500]})
         if number % 100 == 0:
             say(f"{number} of {len(trials)} commands: {len(bad)} went wrong")
     totals = {key: sum(each[key] for each in results.values()) for key in ("passed", "of")}
-    return totals | {"skipped": skipped, "kinds": dict(results), "bad": bad}
+    return totals | {"skipped": skipped, "commits": dict(commits), "kinds": dict(results), "bad": bad}
+
+
+def _passed(finished: Path | None) -> dict[tuple[str, str, str], dict]:
+    """What an earlier, stopped check has found to be withstood, by kind, case and command."""
+    if finished is None or not finished.exists():
+        return {}
+    rows = (json.loads(line) for line in finished.read_text(encoding="utf-8").splitlines() if line.endswith("}"))
+    return {(row["kind"], row["case"], row["command"]): row for row in rows if not row["wrong"]}
 
 
 def chosen(count: int, generator: random.Random, kinds: tuple[str, ...] = ()) -> list[tuple[Case, str]]:

@@ -36,6 +36,9 @@ from fcritic.types import EnvSpec, Metrics, Transition
 
 _PRIOR_STREAM = 2**31  # far from 0, 1, 2, which the first parameters use
 
+LEAST_REACH = 1e-6
+"""What divides by a smaller one may be infinite."""
+
 
 def primed(heads: ValueHead, priors: Any) -> ValueHead | PrimedHead:
     """Returns heads, each with its prior where there are priors."""
@@ -149,9 +152,10 @@ class FAC(AbstractAgent[FACState]):
             raise UsageError(f"--explore.actors must be {limit}, not {self.collectors}")
         for name in ("actor_hidden", "state_action_hidden", "joint_hidden"):
             require_at_least(1, **{name: min(getattr(self, name), default=1)})
-        require_at_least(0, learning_rate=self.learning_rate, prior_scale=self.prior_scale)
-        if self.actor_reach is not None and not self.actor_reach > 0:
-            raise UsageError(f"--actor-reach must be above 0, not {self.actor_reach:g}")
+        scales = ("learning_rate", "prior_scale", "actor_last_scale")
+        require_at_least(0, **{name: getattr(self, name) for name in scales})
+        if self.actor_reach is not None and not self.actor_reach >= LEAST_REACH:
+            raise UsageError(f"--actor-reach must be at least {LEAST_REACH:g}, not {self.actor_reach:g}")
         if not 0 <= self.tau <= 1:
             raise UsageError(f"--tau must be in [0, 1], not {self.tau:g}")
         layers = len(self.actor_hidden) + 1

@@ -72,6 +72,8 @@ def _require_known(code: Code, named: str, folder: Path, again: str) -> None:
         return
     if not code.files:
         raise UsageError(f"{folder} names the {named}, whose code is in no file; give it in Python, as {kind}=")
+    if (package := name.partition(":")[0].partition(".")[0]) in ("fcritic", "gymnasium"):
+        raise UsageError(f"{folder} names the {named}, a part of {package} that no {kind} has to name")
     if found == "changed":
         raise UsageError(
             f"{code.files[-1]} has changed since you trusted it; if you trust it as it is now: {again}"

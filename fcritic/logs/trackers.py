@@ -1,7 +1,10 @@
 """Metrics for experiment trackers, Weights & Biases and Trackio: each is imported only when it is asked for."""
 
+from collections.abc import Iterator
+import contextlib
 import importlib
 import importlib.util
+import io
 import os
 import time
 from typing import Any
@@ -24,13 +27,14 @@ class TrackerLog:
 
     Every process of a run is a run of its own there. Weights & Biases writes into a new folder in the run's
     directory, in which nothing can lie in wait for it, and sends nothing, unless WANDB_MODE says so; Trackio keeps
-    its files where it always does.
+    its files where it always does. What they print is left out: it would stand between lines of JSON.
     """
 
     def __init__(self, name: str, directory: Place, config: dict[str, Any]):
         self._name = name
         told = {"project": PROJECT, "name": directory.path.resolve().name, "config": config}
         told["group"] = f"{config['recipe']} on {config['task']}"
+        variables = {}
         if name == "wandb":
             folder = directory / f"wandb-{time.time_ns()}"
             try:
@@ -38,7 +42,10 @@ class TrackerLog:
             except OSError as error:
                 raise cannot_write("the files of wandb", folder.path, error) from error
             told |= {"dir": str(folder), "mode": os.environ.get("WANDB_MODE", "offline")}
-        self._run = self._call(lambda: importlib.import_module(name).init(**told))
+            told["settings"] = {"silent": True}
+            variables["WANDB_CACHE_DIR"] = os.environ.get("WANDB_CACHE_DIR", f"{folder}/cache")
+        with _variables(**variables):
+            self._run = self._call(lambda: importlib.import_module(name).init(**told))
 
     def write(self, rows: list[dict]) -> None:
         """One call for all rows of a frame."""
@@ -56,6 +63,19 @@ class TrackerLog:
     def _call(self, act: Any) -> Any:
         """Whatever goes wrong in there, it is a view of the metrics that cannot be written, and no more."""
         try:
-            return act()
+            with contextlib.redirect_stdout(io.StringIO()):
+                return act()
         except Exception as error:
             raise CannotWrite(f"{self._name} failed: {type(error).__name__}: {error!s:.200}") from error
+
+
+@contextlib.contextmanager
+def _variables(**values: str) -> Iterator[None]:
+    """Variables of the environment for a while, which processes that are started then keep."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})

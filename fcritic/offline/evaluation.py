@@ -605,10 +605,14 @@ def _option(kind: Any, value: Any) -> Any:
 
 
 def _data_like(config: EvaluatorConfig, seen: Interface, sizes: dict[str, int]) -> dict[str, Any] | None:
-    """The shapes of the arrays beside the critics."""
+    """The shapes of the arrays beside the critics; none where they do not fit together."""
     wide = {"witness_act": (seen.act_dim,), "witness_reward": (), "witness_discount": ()}
-    names = ["probes", "starts", "samples", *(f"witness_{name}" for name in Rows._fields)]
-    if sizes.keys() != {*names, "mean", "deviation"} or sizes["probes"] != config.probes > WIDEST:
+    witnesses = [f"witness_{name}" for name in Rows._fields]
+    names = ["probes", "starts", "samples", *witnesses]
+    if sizes.keys() != {*names, "mean", "deviation"} or sizes["probes"] != config.probes:
         return None
-    like = {name: np.empty((sizes[name], *wide.get(name, (seen.obs_dim,))), np.float32) for name in names}
-    return like | {name: np.empty(seen.obs_dim, np.float32) for name in ("mean", "deviation")}
+    if len({sizes[name] for name in witnesses}) > 1:
+        return None
+    shape = lambda *each: jax.ShapeDtypeStruct(each, np.float32)
+    like = {name: shape(sizes[name], *wide.get(name, (seen.obs_dim,))) for name in names}
+    return like | {name: shape(seen.obs_dim) for name in ("mean", "deviation")}

@@ -17,7 +17,7 @@ from fcritic.disk import Place, require_memory
 from fcritic.envs.gym import Spaces
 from fcritic.errors import UsageError
 from fcritic.offline.apart import Apart
-from fcritic.offline.d4rl import NO_EXTRA, column_of, open_hdf5
+from fcritic.offline.d4rl import column_of, open_hdf5
 from fcritic.offline.source import Arrays, Scale, Source, require_finite, told
 from fcritic.offline.storage import require_dense
 
@@ -61,13 +61,9 @@ def of_minari(name: str) -> Source:
 
 
 def _path_of_id(name: str) -> Path:
-    """Where Minari keeps a dataset."""
-    try:
-        import minari.namespace
-    except ImportError:
-        raise UsageError(f"{name} is not a file or a run; as a dataset of Minari, {NO_EXTRA}") from None
-    with told(name):
-        return Path(minari.namespace.get_dataset_path(name))
+    """Where Minari keeps a dataset; asked itself, it would make the folder."""
+    kept = os.environ.get("MINARI_DATASETS_PATH") or os.path.expanduser("~/.minari/datasets")
+    return Path(kept) / name
 
 
 def _counts(facts: dict[str, Any], name: str) -> tuple[int, int, str | None]:

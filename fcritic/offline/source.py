@@ -85,10 +85,14 @@ def told(what: str) -> Any:
         raise UsageError(f"{what} cannot be read: {why or type(error).__name__}") from error
 
 
+MOST = 1e18
+"""Of logged numbers: float32 holds the square of one, but not that of a larger one."""
+
+
 def require_finite(rows: np.ndarray, what: str) -> None:
-    """Refuses NaN and what float32 cannot hold."""
+    """Refuses NaN and what float32 cannot compute with."""
     with np.errstate(over="ignore", invalid="ignore"):
-        bad = ~np.isfinite(np.asarray(rows, np.float32))
+        bad = ~(np.abs(np.asarray(rows, np.float32)) <= MOST)
     if bad.any():
         place = int(np.flatnonzero(bad.reshape(len(rows), -1).any(axis=1))[0])
         value = np.asarray(rows).reshape(len(rows), -1)[place][bad.reshape(len(rows), -1)[place]][0]

@@ -53,7 +53,7 @@ class Record(NamedTuple):
             raise CheckpointError("the checkpoint does not say where its replay is; take an earlier one")
         oldest, written = record["oldest"], record["written"]
         sound = type(oldest) is int and type(written) is int and 0 <= oldest <= written < 2**31
-        if not sound or written - oldest > capacity:
+        if not sound or oldest != max(0, written - capacity):
             raise CheckpointError("the checkpoint's replay does not fit this run's --replay; take an earlier one")
         return Record(oldest, written, parse_pieces(record["pieces"]))
 

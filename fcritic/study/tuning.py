@@ -35,6 +35,12 @@ LOOK = 1.0
 LAST = 0.75
 """A trial's score is the mean of its evaluations after this share of its frames."""
 
+MOST_NUMBER = 1e15
+"""Of a range, also of steps in it: what is larger loses its digits."""
+
+MOST_BYTES, MOST_TRIALS = 2**27, 10_000
+"""Of a journal, which Optuna reads whole, and trials in it."""
+
 UNTRIED = 4
 """Trials that are never ended early, as there is nothing to compare them with."""
 
@@ -94,7 +100,7 @@ class Space:
 def _require_range(what: str, each: Any) -> None:
     if isinstance(each, list) and each:
         return
-    number = lambda value: type(value) in (int, float) and np.isfinite(value)
+    number = lambda value: type(value) in (int, float) and abs(value) <= MOST_NUMBER
     known = {"low", "high", "log", "step"}
     if not isinstance(each, dict) or not known >= each.keys() >= {"low", "high"}:
         raise UsageError(
@@ -105,9 +111,10 @@ def _require_range(what: str, each: Any) -> None:
         not all(map(number, (low, high, step)))
         or not low < high
         or step <= 0
+        or (high - low) / step > MOST_NUMBER
         or type(each.get("log", True)) is not bool
     ):
-        raise UsageError(f"{what} has a range that does not rise, or is not of numbers")
+        raise UsageError(f"{what} has a range that does not rise, is not of numbers, or is too wide")
     if each.get("log") and (low <= 0 or "step" in each):
         raise UsageError(f"{what} is logarithmic; its range must begin above 0 and have no step")
 
@@ -192,6 +199,7 @@ class Search:
         _settle(place / SPACE, dataclasses.asdict(space), folder)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         (place / JOURNAL).appending().close()  # what is a link or has a second name is refused
+        (place / JOURNAL).reading(MOST_BYTES).close()
         # Of a relative path Optuna's lock is a link to nowhere, which a kill would leave for ever.
         journal = (folder / JOURNAL).resolve()
         Path(f"{journal}.lock").unlink(missing_ok=True)  # nobody else is here: our own lock says so
@@ -207,8 +215,10 @@ class Search:
                 direction="maximize",
                 load_if_exists=True,
             )
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{folder / JOURNAL} is damaged ({error!s:.80}); choose another --out") from error
+            _require_sound(self._study, optuna.study.StudyDirection.MAXIMIZE)
+        except Exception as error:  # of Optuna, which trusts its journal: asserts, wrong types, deep nests
+            what = one_line(str(error), 80) or type(error).__name__
+            raise UsageError(f"{folder / JOURNAL} is damaged ({what}); choose another --out") from error
         self._states, self._trial_of = optuna.trial.TrialState, optuna.trial.Trial
         done = len(self._study.get_trials(deepcopy=False))
         if done:  # or the draws of before would come again
@@ -217,7 +227,7 @@ class Search:
     def run(self, trials: int, jobs: int, work: Work, budget: Budget, say: Callable[[str], None]) -> None:
         """Trains until there are so many trials or the budget is spent; those that were begun come first."""
         begun = self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,))
-        waiting = [self._trial_of(self._study, each._trial_id) for each in begun]
+        waiting = [self._trial_of(self._study, each._trial_id) for each in begun if each.number < trials]
         asking, stopping = threading.Lock(), threading.Event()
 
         def following() -> Any:
@@ -248,6 +258,7 @@ class Search:
             words = self.space.words(drawn)
             config = self._configure(words)
             command = f"fcritic train {shlex.join(words)}"
+            (Place(self.folder) / path.name).make()  # refuses a link, of a folder that came from elsewhere
             RunDirectory.create_or_open(path, config.to_json(), command, FREE_FIELDS).close()
             watch = Watch(self._study, trial, path, budget, stopping)
             fault = work(path, watch)
@@ -322,6 +333,17 @@ def _short(value: Any) -> str:
         if isinstance(value, list)
         else str(value)
     )
+
+
+def _require_sound(study: Any, direction: Any) -> None:
+    """Raises `ValueError` where a journal holds what no search of ours has written."""
+    trials = study.get_trials(deepcopy=False)
+    if study.directions != [direction] or len(trials) > MOST_TRIALS:
+        raise ValueError(f"it has {len(trials):,} trials towards {len(study.directions)} goals")
+    for trial in trials:
+        for frame, value in trial.intermediate_values.items():
+            if type(frame) is not int or not 0 <= frame < 2**63 or type(value) not in (int, float):
+                raise ValueError(f"trial {trial.number} has no curve")
 
 
 def _settle(place: Place, space: dict[str, Any], folder: Path) -> None:

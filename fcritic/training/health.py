@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+import re
 from typing import Any
 
 import jax
@@ -21,7 +22,10 @@ BOUND = 1 + 1e-6
 """The largest action, with room for the rounding of a tanh."""
 
 MOST_WEIGHT = 1e6
-"""Of an actor: four layers of such weights still stay below the largest single-precision number."""
+"""Of a network: four layers of such weights still stay below the largest single-precision number."""
+
+MOST_SEEN = 1e18
+"""Of an observation or a reward; its square is a single-precision number."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -128,7 +132,7 @@ def require_sound(
         raise _unsound(f"its replay has {written:,} steps after {iteration:,} iterations")
     ends = np.cumsum([spec.obs_dim, spec.act_dim, 1, 1]).tolist()
     for field, part in zip(_FIELDS, np.split(rows, ends, axis=-1), strict=True):
-        _require(f"replay/{field}", part, *_RANGES.get(field, ()))
+        _require(f"replay/{field}", part, *_RANGES.get(field, (-MOST_SEEN, MOST_SEEN)))
     _require_sound_environments(groups["environments"], iteration, config, spec)
 
 
@@ -137,7 +141,10 @@ def require_sound_agent(agent: Arrays, most_updates: int | None = None) -> None:
     for name, array in agent.items():
         counted = "opt_state" in name and (array.dtype.kind == "i" or "/nu" in name)  # updates, means of squares
         _require(name, array, low=0 if counted else None)
-    _require("normalizer/variance", agent["normalizer/variance"], low=0)
+        if "opt_state" not in name and re.match("agent/(.*/params/|target)", name):
+            _require(name, array, -MOST_WEIGHT, MOST_WEIGHT)
+    _require("normalizer/mean", agent["normalizer/mean"], -MOST_SEEN, MOST_SEEN)
+    _require("normalizer/variance", agent["normalizer/variance"], 0, MOST_SEEN**2)
     _require("normalizer/updates", agent["normalizer/updates"], 0, most_updates)
     _require("tallied", agent["tallied"], low=0)
 

@@ -25,7 +25,7 @@ from fcritic.runs.replay_log import ReplayLog
 from fcritic.runs.snapshot import Found, Saved, Snapshots
 from fcritic.training.device import Learning, TrainState
 from fcritic.training.evaluate import Best
-from fcritic.training.health import require_acting, require_finite, require_sound
+from fcritic.training.health import require_acting, require_finite, require_sound, require_sound_agent
 from fcritic.training.replay import Normalizer, width_of
 from fcritic.training.replay import unpack as unpack_rows
 from fcritic.types import EnvSpec, Transition
@@ -54,7 +54,7 @@ class Progress:
         """The counters that a checkpoint's facts hold."""
         counts = {field.name: facts.get(field.name) for field in dataclasses.fields(Progress)}
         counts["prefilled"] = facts.get("prefilled", 0)  # which older checkpoints do not have
-        if any(type(value) is not int or value < 0 for value in counts.values()):
+        if any(type(value) is not int or not 0 <= value < 2**31 for value in counts.values()):
             raise CheckpointError("the checkpoint does not say where the training stood; take an earlier one")
         return Progress(**counts)
 
@@ -234,7 +234,7 @@ def load_state(
         groups, facts = checkpoint.load(directory, ["agent"], {"agent": like})
     except CheckpointError as error:
         raise _about_observations(config, directory, like.normalizer.mean.shape[-1]) or error from error
-    require_finite(groups["agent"])
+    require_sound_agent(groups["agent"])
     return unflatten(like, groups["agent"]), _dated(config, facts)
 
 
