@@ -111,6 +111,15 @@ RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("pe
 TYPED = {"begin_from": "from"}
 """Options whose fields have another name, as theirs is a word of Python."""
 
+
+def as_words(option: str, value: Any) -> list[str]:
+    """Returns an option and its value as the words of a command line; groups are dotted: `encoder.probes`."""
+    group, dot, name = TYPED.get(option, option).replace("_", "-").rpartition(".")
+    if isinstance(value, bool):
+        return [f"--{group}{dot}{'' if value else 'no-'}{name}"]
+    return [f"--{group}{dot}{name}", *map(str, value if isinstance(value, list | tuple) else [value])]
+
+
 NOTEBOOK = "672c61a"
 """The last commit of version 0.1.0 that has every retired option, its lab notebook."""
 

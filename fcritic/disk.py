@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import io
 import itertools
@@ -109,6 +110,15 @@ class Place:
         """Whether a plain file is there, and not a link to one."""
         status = self.status()
         return status is not None and stat.S_ISREG(status.st_mode)
+
+    def is_locked(self) -> bool:
+        """Whether a process holds a lock on the plain file; False where it cannot be opened."""
+        with contextlib.suppress(OSError), self.reading() as file:  # closing it gives our own lock back
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def entries(self) -> dict[str, os.DirEntry]:
         """What a folder holds, by name in order; nothing where there is no folder."""

@@ -85,6 +85,8 @@ class TrainedAgent:
     """Of the run."""
     actor: int = 0
     """Who acts where nobody is named."""
+    best_frame: int | None = None
+    """The frame of the evaluation whose actors these are (`load(best=True)`); None for the newest actors."""
 
     @property
     def actors(self) -> int:
@@ -333,12 +335,14 @@ def load(
     of_seed = lambda tree: ensembles.member(tree, config.seed_numbers.index(seed))
     state = load_state(config, newest, spec)[0]
     learned, seen = of_seed(state.agent), of_seed(state.normalizer)
-    policies, normalizer = config.agent.evaluation_policies(learned), seen
+    policies, normalizer, best_frame = config.agent.evaluation_policies(learned), seen, None
     if best:
-        policies, normalizer = map(of_seed, load_policies(config, newest, best=True, spec=spec)[:2])
+        policies, normalizer, facts = load_policies(config, newest, best=True, spec=spec)
+        policies, normalizer = of_seed((policies, normalizer))
+        best_frame = facts["best"]["frame"][config.seed_numbers.index(seed)]
     require_acting(policies)
     frame = int(newest.name.removeprefix("step-"))
     networks = (policies, critics_of(learned), normalizer, seen)
-    agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path)
+    agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path, best_frame=best_frame)
     agent.policy(actor)  # refuses one that is not there
     return dataclasses.replace(agent, actor=actor or 0)

@@ -15,14 +15,12 @@ from fcritic.agents.recipes import about
 from fcritic.api.trust import trust_config
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
-from fcritic.disk import Place
 from fcritic.envs.arguments import of_words, with_arguments
 from fcritic.errors import UsageError
 from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
 
 if TYPE_CHECKING:
-    from fcritic.runs.directory import RunDirectory
     from fcritic.training.loop import AfterEvaluation
 
 prepare()
@@ -164,16 +162,6 @@ def _callback(named: str | None, config: TrainConfig, out: str) -> "AfterEvaluat
     return after_evaluation(find_callback(named), config, out)
 
 
-def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Place]":
-    """A run to look at, its configuration and its newest checkpoint."""
-    from fcritic.api.trust import config_of
-    from fcritic.runs.directory import RunDirectory
-
-    run = RunDirectory.open_existing(directory)
-    config = config_of(run)
-    return run, config, run.require_checkpoint()
-
-
 @dataclasses.dataclass(frozen=True)
 class ResumeOptions:
     """Continues a run from its newest checkpoint."""
@@ -238,14 +226,17 @@ def evaluate(args: list[str]) -> None:
 
 def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, Any]:
     """The report on new episodes of a run's actors."""
+    from fcritic.api.trust import config_of
     from fcritic.errors import require_at_least
     from fcritic.results import read as results
+    from fcritic.runs.directory import RunDirectory
     from fcritic.training.evaluate import Evaluator
     from fcritic.training.saving import load_policies
 
     require_at_least(1, episodes=episodes)
-    run, config, newest = newest_of(directory)
-    policies, normalizer, facts = load_policies(config, newest, best)
+    run = RunDirectory.open_existing(directory)
+    config = config_of(run)
+    policies, normalizer, facts = load_policies(config, run.require_checkpoint(), best)
     evaluator = Evaluator(config, episodes)
     evaluations = evaluator.evaluate(policies, normalizer, "command")
     evaluator.close()

@@ -137,11 +137,6 @@ def _pairs_won(ours: int, theirs: int, probability: float) -> Float[np.ndarray, 
     return laws[theirs]
 
 
-def performance_profile(scores: Scores, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
-    """The share of runs that exceed each level."""
-    return (np.asarray(scores).reshape(-1, 1) > np.asarray(levels)[None]).mean(axis=0)
-
-
 def area_under_curve(frames: Float[np.ndarray, " points"], values: Float[np.ndarray, " points"]) -> float:
     """The mean height of a curve over its frames: what a method earned on the way, not only at the end."""
     frames, values = np.asarray(frames, np.float64), np.asarray(values, np.float64)

@@ -133,22 +133,13 @@ class RunDirectory:
     def no_checkpoint_yet(self) -> UsageError:
         """What to do about it: wait while it is trained, or continue it."""
         every, steps = self.config.get("save_every"), self.config.get("steps")
-        if self._is_trained_now() and type(every) is type(steps) is int:
+        if (self.place / LOCK).is_locked() and type(every) is type(steps) is int:
             first = min(every, steps)
             return UsageError(
                 f"{self.path} has no checkpoint yet: it is in training, and the first one comes at frame {first:,} "
                 "(--save-every)"
             )
         return UsageError(f"{self.path} has no checkpoint yet; continue it with fcritic resume")
-
-    def _is_trained_now(self) -> bool:
-        """Whether another process holds the lock."""
-        with contextlib.suppress(OSError), (self.place / LOCK).reading() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
 
     def is_exported(self) -> bool:
         """Whether it was made to be given away (`fcritic.api.export`): it can act, but not be trained on."""

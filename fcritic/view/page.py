@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fcritic.envs import Units
-from fcritic.view.cast import Values, returns_to_go, whole_returns
 from fcritic.view.episode import Episode
 from fcritic.view.scene import ROTATION_ERROR, in_box, pack_poses, position_error, text_of
+from fcritic.view.values import Values, returns_to_go, whole_returns
 
 SCRIPTS = ("mathematics.js", "shapes.js", "drawing.js", "traces.js", "camera.js", "player.js")
 """The program of the page, in order."""

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-import fcntl
 import hashlib
 from itertools import islice
 import math
@@ -332,13 +331,13 @@ class Locks:
     def holds(self, folder: Place) -> bool:
         """Whether a process trains in this run."""
         lock = folder / LOCK
+        if self._held is None:
+            return lock.is_locked()
         try:
-            if self._held is not None:
-                status = lock.status()
-                return status is not None and status.st_ino in self._held
-            return _cannot_be_locked(lock)
+            status = lock.status()
         except OSError:
             return False
+        return status is not None and status.st_ino in self._held
 
 
 def _inodes(listing: str) -> Iterator[int]:
@@ -350,12 +349,3 @@ def _inodes(listing: str) -> Iterator[int]:
         words = line.split()
         if "FLOCK" in words and "WRITE" in words:
             yield int(words[words.index("WRITE") + 2].rpartition(":")[2])
-
-
-def _cannot_be_locked(lock: str | os.PathLike | Place) -> bool:
-    with Place.of(lock).reading() as file:  # to close it gives the lock back
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
