@@ -352,7 +352,7 @@ def require_memory(size: int, what: str) -> None:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 free = int(line.split()[1]) * 1024
-    except (OSError, ValueError):  # not Linux: let the allocation itself tell
+    except (OSError, ValueError):  # not Linux: let the allocation itself fail
         return
     if size > free:
         raise UsageError(f"{what} needs {size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} are free")

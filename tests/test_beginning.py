@@ -200,7 +200,7 @@ def test_numbers_that_no_training_saves_are_refused(config, source, tmp_path):
     groups["agent"][name] = groups["agent"][name] - 1
     shutil.rmtree(place.path)
     checkpoint.save(place, groups, facts)
-    with pytest.raises(UsageError, match="not at least 0: the file is damaged or foreign"):
+    with pytest.raises(UsageError, match="not at least 0: the file is damaged or of another program"):
         first_of(config, begin_from=str(copy))
 
 

@@ -95,7 +95,10 @@ def complaint(capsys, args):
         ("train --task probe-both --out begun", "begun holds a run with another configuration: "),
         ("train --task probe-both --out file", "cannot write the run to file: File exists; move what"),
         ("train --task probe-both --out file/run", "cannot write the run to file/run: Not a directory; move "),
-        ("train --task probe-both --out thesis", "thesis is no run but holds main.tex; choose another --out"),
+        (
+            "train --task probe-both --out thesis",
+            "thesis is not a run directory (it contains main.tex); choose another --out",
+        ),
         ("train --task probe-both --steps 999999999", "fac-small on probe-both to frame 999,999,999 is estimated"),
         ("train --task probe-both --steps 999999999 --json", "fac-small on probe-both to frame 999,999,999"),
         ("train --task probe-both --steps 999999999 --quiet", "fac-small on probe-both to frame 999,999,999"),

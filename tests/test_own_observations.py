@@ -160,7 +160,7 @@ def test_a_value_far_from_the_training_says_so(obs):
         agent.value(0, obs), agent.value(near, obs)
     assert agent.trust(near, obs).mark and agent.trust(1, obs).distance == 0
     with pytest.warns(
-        UserWarning, match="this value means little: it acts far from all actors of the training: 1.00"
+        UserWarning, match="this value is unreliable: it acts far from all actors of the training: 1.00"
     ):
         agent.value(far, obs)
     with pytest.warns(UserWarning, match="means little"):

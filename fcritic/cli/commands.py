@@ -50,7 +50,7 @@ class TrainOptions:
 
 
 def train(args: list[str]) -> int:
-    """`fcritic train`: parse, train, tell what to do next."""
+    """`fcritic train`: parse, train, say what to do next."""
     default = default_config(args)
     options = parse(TrainOptions, args, "train", TrainOptions(default))
     config = with_task_args(options)
@@ -61,7 +61,7 @@ def train(args: list[str]) -> int:
 
 
 MINUTES = {"recipe": "fac-small", "action_repeat": 4, "steps": 56_000, "warmup": 2_000, "eval_every": 8_000}
-"""What `fcritic train` does on a CPU unless it is told otherwise, which ends in minutes; on a GPU the paper's."""
+"""Defaults of `fcritic train` on a CPU, which end in minutes; a GPU has the paper's."""
 
 
 def default_config(args: list[str]) -> TrainConfig:
@@ -97,7 +97,7 @@ def values_of(args: list[str]) -> dict[str, str]:
 
 
 def _chosen_by_device(args: list[str], default: TrainConfig) -> str:
-    """One line with what the device has decided, where the command line has not."""
+    """One line with the defaults that depend on the device."""
     if "from" in values_of(args):
         return f"options that are not given are those of {values_of(args)['from']}"
     names = [name for name in MINUTES if name not in values_of(args)]
@@ -127,7 +127,7 @@ def _train(
     note: str = "",
     free: frozenset[str] = frozenset(),
 ) -> int:
-    """Trains and tells what to do next; options that are `free` may change, besides those that always may."""
+    """Trains and says what to do next; fields in `free` may change, besides those that always may."""
     prepare(config.deterministic)
     wake_device()  # before what follows, which takes most of a second to import
     from fcritic.api.beginning import beginning

@@ -29,7 +29,7 @@ _REPHRASED = {
     r"invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*)\)": r"\2 must be one of \3, not \1",
     r"Unrecognized options: (.*)": r"unexpected argument \1",
 }
-"""The parser's messages in our words; one that is not here is passed on as it is."""
+"""The parser's messages in our words; any other is passed on unchanged."""
 
 
 def parse(kind: type[Options], args: list[str], command: str, default: Options | None = None) -> Options:

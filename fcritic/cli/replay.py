@@ -50,7 +50,7 @@ def replay(args: list[str]) -> None:
 
 
 def require_episode_seed(seed: int) -> None:
-    """Refuses what is no seed of an environment."""
+    """Refuses a number that cannot seed an environment."""
     require_at_least(0, episode_seed=seed)
     if seed >= 2**32:
         raise UsageError(f"--episode-seed must be below {2**32}, not {seed}")

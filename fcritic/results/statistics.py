@@ -1,4 +1,4 @@
-"""What a handful of seeds says: robust means, their intervals, and comparisons between methods.
+"""Statistics of a few seeds: robust means, their intervals, and comparisons between methods.
 
 Scores are arrays (runs, tasks): one column per task, one row per seed. Seeds are the unit that is resampled, within
 each task, since tasks are fixed and seeds are chance (Agarwal et al. 2021).
@@ -62,7 +62,7 @@ def _resampled(scores: Scores, generator: np.random.Generator) -> Scores:
 
 
 class Comparison(NamedTuple):
-    """What the seeds of two methods say of each other."""
+    """The comparison of two methods by their seeds."""
 
     better: Interval
     """P(a seed of ours is better than one of theirs), ties counting half."""

@@ -1,4 +1,4 @@
-"""What a checkpoint of a training holds, and how a training is put back from it."""
+"""The content of a training's checkpoint, and how to restore a training from it."""
 
 from collections.abc import Mapping
 import contextlib
@@ -39,7 +39,7 @@ _BLOCK = 1024
 
 @dataclasses.dataclass
 class Progress:
-    """Where a training stands: the counters that are not on the device and not in an environment."""
+    """The progress of a training: counters that are neither on the device nor in an environment."""
 
     iteration: int = 0
     log_position: int = 0
@@ -55,7 +55,7 @@ class Progress:
         counts = {field.name: facts.get(field.name) for field in dataclasses.fields(Progress)}
         counts["prefilled"] = facts.get("prefilled", 0)  # which older checkpoints do not have
         if any(type(value) is not int or value < 0 for value in counts.values()):
-            raise CheckpointError("the checkpoint does not say where the training stood; take an earlier one")
+            raise CheckpointError("the checkpoint lacks the counters of its training; take an earlier one")
         return Progress(**counts)
 
 
@@ -192,12 +192,12 @@ def unpack_rollout(
 
 
 def restore_environments(vector: VectorEnv, state: EnvState) -> int:
-    """Puts environments back; how many could not tell their state and began a new episode instead."""
+    """Puts environments back; returns how many have no saved state and begin a new episode."""
     try:
         return vector.restore(state)
     except UsageError:
         raise
-    except Exception as error:  # arrays that another task saved, or a forger, may fail in any way in a simulator
+    except Exception as error:  # arrays of another task, or made by hand, may fail in any way in a simulator
         what = f"{type(error).__name__}: {error}"
         raise CheckpointError(
             f"the saved environments do not fit this task ({what:.200}); take an earlier one"
@@ -252,7 +252,7 @@ def _about_observations(config: TrainConfig, directory: Place, size: int) -> Che
 
 
 def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts with the frame that they are of, which a forger may have left out."""
+    """The facts with the frame of the checkpoint, which a file made by hand may lack."""
     return facts | {"env_steps": Progress.of(facts).iteration * config.frames_per_iteration}
 
 

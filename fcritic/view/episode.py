@@ -1,4 +1,4 @@
-"""One episode of one actor, with everything that a page about it shows."""
+"""One episode of one actor, with everything that its page shows."""
 
 from collections.abc import Callable
 import dataclasses
@@ -56,7 +56,7 @@ class Episode:
 
 
 class Watched(AbstractEnv):
-    """An environment that calls `note` after each reset and each step, while it still stands there."""
+    """An environment that calls `note` after each reset and each step, before anything else changes."""
 
     def __init__(self, env: AbstractEnv, note: Note):
         self._env, self._note = env, note
@@ -69,7 +69,7 @@ class Watched(AbstractEnv):
         return obs
 
     def reseed(self, seed: int) -> None:
-        """From the next `reset` on, be like an environment that was built with this seed."""
+        """Makes the next `reset` behave as in an environment built with this seed."""
         self._env.reseed(seed)
 
     def step(self, action: np.ndarray) -> Step:
@@ -132,7 +132,7 @@ def play(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
     """Observations, actions, rewards, discounts, and whether the episode ended.
 
-    It runs as an evaluation does, so that a sick environment is told of in the same words. After the last step
+    It runs as an evaluation does, so that a faulty environment is reported in the same words. After the last step
     the environment begins its next episode: `note` is called once more.
     """
     env.reseed(seed)

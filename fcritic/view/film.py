@@ -65,7 +65,7 @@ class Film:
         self._over = False
         self.frames = 0
         self.trouble: UsageError | None = None
-        """Why the film cannot be made; kept, since what is raised here would be blamed on the environment."""
+        """Why the film cannot be made; kept, since an error raised here would count as the environment's."""
 
     def __call__(self, env: AbstractEnv, first: bool) -> None:
         """Adds the pictures that are due."""
@@ -158,7 +158,7 @@ class Film:
 
 
 def shoot(agent: TrainedAgent, actor: int, episode_seed: int, film: Film) -> dict[str, Any]:
-    """Plays one episode of an actor in front of a film and tells what was filmed."""
+    """Films one episode of an actor and returns facts about it."""
     config, act = agent.config, actor_of(agent, actor)
     env = envs.make(config.task, seed=episode_seed, action_repeat=config.action_repeat)
     if isinstance(env, GymEnv) and env.simulation() is None:

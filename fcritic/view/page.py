@@ -21,7 +21,7 @@ MOST_TRACES = 64
 
 
 def page(title: str, data: dict[str, Any]) -> str:
-    """The whole file. `data` may hold any text, also a stranger's: none of it can become markup or script."""
+    """The whole file. `data` may hold any text: none of it can become markup or script."""
     script = "\n".join(_text(name) for name in SCRIPTS)
     parts = {"title": escape(title), "style": _text("replay.css"), "script": script, "data": as_script_data(data)}
     # In one pass, so that a name inside the data is not taken for a place to fill.

@@ -27,7 +27,7 @@ MOST_ACTORS = 10
 
 
 def write_replay(agent: TrainedAgent, actors: list[int], episode_seed: int, out: Path | Place) -> dict[str, Any]:
-    """Plays one episode of each actor, all from the same start, writes the page and tells what is in it."""
+    """Plays one episode of each actor, all from the same start, writes the page and returns facts about it."""
     scene, episodes = play_all(agent, actors, episode_seed)
     values = [critic_values(agent, index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
     data = page_data(agent, actors, episode_seed, scene, episodes, values)
@@ -74,7 +74,7 @@ def page_data(
     episodes: list[Episode],
     values: list[Values | None],
 ) -> dict[str, Any]:
-    """All that the page is told."""
+    """Returns all data of the page."""
     config, units, moving = agent.config, agent.units, scene["moving"] if scene else []
     shown = [
         {"actor": index} | episode_data(episode, value, config.agent.discount, moving, units)
