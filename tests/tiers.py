@@ -36,7 +36,6 @@ MARKED = {
         "test_cli_errors.py::test_a_real_process_says_the_same_in_any_terminal",
         "test_cli_errors.py::test_random_command_lines_work_or_explain_themselves",
         "test_cloud.py::test_a_cloud_without_weight_teaches_nothing_and_one_with_weight_does",
-        "test_cloud.py::test_past_actors_are_continued_exactly",
         "test_cloud.py::test_probes_begin_at_states_of_the_replay_and_stay_or_learn",
         "test_cloud.py::test_the_loss_of_the_cloud_is_the_loop_over_critics_policies_and_rows",
         "test_config.py::test_sizes_are_refused_before_memory_is_asked_for",
