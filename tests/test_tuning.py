@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from trained_here import trained_here
 
 from fcritic.cli import tune
 from fcritic.cli.dispatch import run as command
@@ -14,6 +15,7 @@ from fcritic.study.execute import Budget
 from fcritic.study.tuning import UNTRIED, Search, Space, curve, score, table
 
 pytest.importorskip("optuna")
+__all__ = ["trained_here"]
 
 CONFIGURE = partial(tune._config, "space.toml")
 SPACE = """
@@ -193,7 +195,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys,
     assert [path.name for path in tmp_path.iterdir()] == ["space.toml"]
 
 
-def test_the_command_trains_and_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys):
+def test_the_command_trains_and_writes_a_table_and_a_picture(trained_here, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = (
         'recipe = "td3"\ntask = "probe-policy"\nsteps = 40\nwarmup = 20\nactor-hidden = [4]\ncritic-hidden = [4]'
