@@ -212,7 +212,7 @@ def random_line(generator):
 def test_random_command_lines_work_or_explain_themselves(capsys):
     generator = random.Random(0)
     codes = []
-    for _ in range(80):
+    for _ in range(40):
         line = random_line(generator)
         try:
             codes.append(run(line))
@@ -221,4 +221,4 @@ def test_random_command_lines_work_or_explain_themselves(capsys):
         err = capsys.readouterr().err
         assert codes[-1] in (0, 2) and "Traceback" not in err, line
         assert codes[-1] == 0 or (err.startswith("fcritic: ") and err.count("\n") == 1), (line, err)
-    assert codes.count(2) > 30 and 0 in codes
+    assert codes.count(2) > 15 and 0 in codes
