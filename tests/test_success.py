@@ -85,7 +85,7 @@ def test_a_task_that_says_nothing_has_none():
     assert episode.success is None and episode.length_in_steps == 2
 
 
-TINY = ["--recipe", "td3", "--actor-hidden", "4", "--critic-hidden", "4", "--batch-size", "4", "--quiet"]
+TINY = ["--recipe", "td3", "--actor-hidden", "8", "--critic-hidden", "9", "--batch-size", "5", "--quiet"]
 TINY += ["--steps", "60", "--warmup", "20", "--eval-every", "30"]
 
 

@@ -108,22 +108,8 @@ def test_what_cannot_be_used_is_one_line(reach, task, message):
         assert "\n" not in str(refused.value) and len(str(refused.value)) < 500
 
 
-TINY = [
-    "--recipe",
-    "td3",
-    "--actor-hidden",
-    "4",
-    "--critic-hidden",
-    "4",
-    "--steps",
-    "60",
-    "--warmup",
-    "20",
-    "--eval-every",
-    "30",
-    "--batch-size",
-    "4",
-]
+TINY = ["--recipe", "td3", "--actor-hidden", "8", "--critic-hidden", "9", "--batch-size", "5"]
+TINY += ["--steps", "60", "--warmup", "20", "--eval-every", "30"]
 
 
 def test_a_run_keeps_them_for_every_command(reach, tmp_path, capsys):

@@ -198,9 +198,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys,
 def test_the_command_trains_and_writes_a_table_and_a_picture(trained_here, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = (
-        'recipe = "td3"\ntask = "probe-policy"\nsteps = 40\nwarmup = 20\nactor-hidden = [4]\ncritic-hidden = [4]'
+        'recipe = "td3"\ntask = "probe-policy"\nsteps = 40\nwarmup = 20\nactor-hidden = [8]\ncritic-hidden = [9]'
     )
-    (tmp_path / "space.toml").write_text(f"[train]\n{small}\neval-every = 20\n[search]\nbatch-size = [4, 5]\n")
+    (tmp_path / "space.toml").write_text(f"[train]\n{small}\neval-every = 20\n[search]\nbatch-size = [5]\n")
     assert command(["tune", "space.toml", "--trials", "1", "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome == json.loads((tmp_path / "runs/tune-space/tune.json").read_text())
