@@ -29,14 +29,14 @@ def critic_values(agent: TrainedAgent, actor: int, obs: Float[np.ndarray, "state
     """
     if agent.best_frame is not None or isinstance(getattr(agent.critics, "encoder", None), NamesAlone):
         return None
-    found, algorithm = np.asarray(agent.value(actor, obs)), cast(Any, agent.config.agent)
+    found, algorithm = agent.value(actor, obs), cast(Any, agent.config.agent)
     if isinstance(agent.critics, StateActionCritic) or algorithm.pairing == "mean":
         value = np.asarray(for_actor(found, getattr(algorithm, "actor_value", "mean")))
     else:
-        value = found[actor]
+        value = np.asarray(found[actor])
         if isinstance(agent.critics.encoder, BlindEncoder):
             return Values(value, value, value)
-    return Values(value, found.min(axis=0), found.max(axis=0))
+    return Values(value, np.asarray(found.min(axis=0)), np.asarray(found.max(axis=0)))
 
 
 def returns_to_go(rewards: Trace, discounts: Trace, gamma: float) -> Trace:
