@@ -1,6 +1,6 @@
-"""Python code that has a name, ``module:name`` or ``path/to/file.py:name``: where it lies, and how it is run.
+"""Python code by its name, ``module:name`` or ``path/to/file.py:name``: finding it and running it.
 
-It may be a task, an agent, a recipe or a study. Where it lies is found out without running any of it.
+It may be a task, an agent, a recipe or a study. Finding it runs none of it.
 """
 
 import functools
@@ -61,7 +61,7 @@ def is_name(named: str) -> bool:
 
 
 def find(named: str) -> Any:
-    """What has this name, None where nothing has; runs the code."""
+    """Returns what has this name, or None; runs the code."""
     if not is_name(named):
         return None
     place, _, name = named.rpartition(":")
@@ -70,7 +70,7 @@ def find(named: str) -> Any:
 
 
 def located(named: str, folder: Path) -> str:
-    """The same name with its file's path as it is now, for a run that was moved together with its code.
+    """Returns the same name with the present path of its file, for a run that was moved together with its code.
 
     A relative path that leads nowhere from the working folder is tried from those above the run, nearest first.
     """

@@ -111,6 +111,15 @@ RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("pe
 TYPED = {"begin_from": "from"}
 """Options whose fields have another name, as theirs is a word of Python."""
 
+
+def as_words(option: str, value: Any) -> list[str]:
+    """Returns an option and its value as the words of a command line; groups are dotted: `encoder.probes`."""
+    group, dot, name = TYPED.get(option, option).replace("_", "-").rpartition(".")
+    if isinstance(value, bool):
+        return [f"--{group}{dot}{'' if value else 'no-'}{name}"]
+    return [f"--{group}{dot}{name}", *map(str, value if isinstance(value, list | tuple) else [value])]
+
+
 NOTEBOOK = "672c61a"
 """The last commit of version 0.1.0 that has every retired option, its lab notebook."""
 
@@ -149,7 +158,7 @@ class TrainConfig:
     with the one of its number, or all with its only one. Optimisers and normalisers go on; frames count from 0."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA ...")] = ()
     """Logged transitions that lie in the replay of every seed before the first frame: runs, or whatever else
-    `fcritic rank --data` reads. They are no frames of this training; the oldest rows leave a full replay first."""
+    `fcritic rank --data` reads. They are not frames of this training; the oldest rows leave a full replay first."""
     normalize: bool = True
     """Scale observations by their running mean and deviation (open in the paper)."""
     recency: float = 8.0
@@ -267,7 +276,7 @@ class TrainConfig:
 
     @staticmethod
     def as_now(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """What the run in a folder has recorded, with the paths of own code as they are now."""
+        """Returns the recorded config of the run in a folder, with the present paths of the user's code."""
         names = {name: data.get(name) for name in ("task", "recipe", "algorithm")}
         return data | {name: located(value, folder) for name, value in names.items() if isinstance(value, str)}
 
@@ -314,7 +323,7 @@ def _in_words(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether text can be shown as it is, and numbers are some that somebody may have typed."""
+    """Whether text is printable and short, and numbers are of a size that a user may type."""
     if isinstance(value, str):
         return value.isprintable() and len(value) <= MOST_LETTERS
     if isinstance(value, list):
@@ -364,13 +373,13 @@ def fits(value: Any, hint: Any) -> bool:
             return False
         kinds = arguments[:1] * len(value) if arguments[-1:] == (...,) else arguments
         return len(value) == len(kinds) and all(map(fits, value, kinds))
-    if hint is float:  # JSON does not tell 1 from 1.0
+    if hint is float:  # JSON does not distinguish 1 from 1.0
         return type(value) in (int, float)
     return type(value) is hint if hint in (int, bool, str, type(None)) else isinstance(value, hint)
 
 
 def _require_buildable(options: Any, prefix: str) -> None:
-    """Refuses numbers that no machine could build, before anything is tried: a typing error, or a forged file."""
+    """Refuses numbers that no machine could build, mistyped or from a damaged file, before anything is tried."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if dataclasses.is_dataclass(value):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import io
 import itertools
@@ -109,6 +110,15 @@ class Place:
         """Whether a plain file is there, and not a link to one."""
         status = self.status()
         return status is not None and stat.S_ISREG(status.st_mode)
+
+    def is_locked(self) -> bool:
+        """Whether a process holds a lock on the plain file; False where it cannot be opened."""
+        with contextlib.suppress(OSError), self.reading() as file:  # closing it gives our own lock back
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def entries(self) -> dict[str, os.DirEntry]:
         """What a folder holds, by name in order; nothing where there is no folder."""
@@ -345,7 +355,7 @@ def require_memory(size: int, what: str) -> None:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 free = int(line.split()[1]) * 1024
-    except (OSError, ValueError):  # not Linux: let the allocation itself tell
+    except (OSError, ValueError):  # not Linux: let the allocation itself fail
         return
     if size > free:
         raise UsageError(f"{what} needs {size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} are free")

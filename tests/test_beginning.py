@@ -147,8 +147,8 @@ def forged(source, tmp_path, **changes):
     [
         ({"seed": 4}, "has the seeds 3 to 4, not 5; choose --seed and --seeds"),
         ({"normalize": False}, "has --normalize, which its networks rely on"),
-        ({"agent": {"actor_hidden": (9,)}}, "has other networks: --actor-hidden 8, not 9; leave these options"),
-        ({"agent": {"critics": 3, "tau": 0.1}}, "has other networks: --critics 2, not 3; leave"),
+        ({"agent": {"actor_hidden": (9,)}}, "has other networks; give this training the options --actor-hidden 8"),
+        ({"agent": {"critics": 3, "tau": 0.1}}, "has other networks; give this training the options --critics 2"),
         ({"recipe": "sac"}, "is of the algorithm TD3, this training of SAC; choose its recipe"),
         ({"spec": EnvSpec(5, 1)}, "have observations of size 6, acrobot-swingup has observations of size 5"),
         ({"spec": EnvSpec(6, 2)}, "have actions of size 1, acrobot-swingup has actions of size 2"),
@@ -200,7 +200,7 @@ def test_numbers_that_no_training_saves_are_refused(config, source, tmp_path):
     groups["agent"][name] = groups["agent"][name] - 1
     shutil.rmtree(place.path)
     checkpoint.save(place, groups, facts)
-    with pytest.raises(UsageError, match="not at least 0: the file is damaged or foreign"):
+    with pytest.raises(UsageError, match="not at least 0: the file is damaged or of another program"):
         first_of(config, begin_from=str(copy))
 
 

@@ -96,7 +96,10 @@ def complaint(capsys, args):
         ("train --task probe-both --out begun", "begun holds a run with another configuration: "),
         ("train --task probe-both --out file", "cannot write the run to file: File exists; move what"),
         ("train --task probe-both --out file/run", "cannot write the run to file/run: Not a directory; move "),
-        ("train --task probe-both --out thesis", "thesis is no run but holds main.tex; choose another --out"),
+        (
+            "train --task probe-both --out thesis",
+            "thesis is not a run directory (it contains main.tex); choose another --out",
+        ),
         ("train --task probe-both --steps 999999999", "fac-small on probe-both to frame 999,999,999 is estimated"),
         ("train --task probe-both --steps 999999999 --json", "fac-small on probe-both to frame 999,999,999"),
         ("train --task probe-both --steps 999999999 --quiet", "fac-small on probe-both to frame 999,999,999"),
@@ -210,7 +213,7 @@ def random_line(generator):
 def test_random_command_lines_work_or_explain_themselves(capsys):
     generator = random.Random(0)
     codes = []
-    for _ in range(80):
+    for _ in range(40):
         line = random_line(generator)
         try:
             codes.append(run(line))
@@ -219,4 +222,4 @@ def test_random_command_lines_work_or_explain_themselves(capsys):
         err = capsys.readouterr().err
         assert codes[-1] in (0, 2) and "Traceback" not in err, line
         assert codes[-1] == 0 or (err.startswith("fcritic: ") and err.count("\n") == 1), (line, err)
-    assert codes.count(2) > 30 and 0 in codes
+    assert codes.count(2) > 15 and 0 in codes

@@ -10,7 +10,6 @@ import pytest
 from quick_programs import actor_step, critic_step, quick_jit
 from test_losses import start
 
-import fcritic
 from fcritic import ensembles
 from fcritic.agents.cloud import Cloud, next_actions
 from fcritic.agents.losses import cloud_loss
@@ -18,8 +17,6 @@ from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.networks.policies import DeterministicPolicy, FunctionPolicy, GaussianPolicy, Mixture
-from fcritic.training.loop import train
-from fcritic.training.saving import load_state
 
 KEY = jax.random.key(3)
 
@@ -166,22 +163,6 @@ def test_probes_begin_at_states_of_the_replay_and_stay_or_learn(clouded, spec, b
         again = batch._replace(obs=batch.obs + 1)
         second, _ = critic_step(agent, first, again, KEY)
         assert np.abs(np.asarray(second.critics.params.encoder.probes) - np.asarray(batch.obs)).max() < 1e-3
-
-
-def test_past_actors_are_continued_exactly(tmp_path):
-    """A training with a bank and a cloud, in one piece and in two."""
-    sizes = {"actor_hidden": (8,), "state_action_hidden": (8,), "joint_hidden": (8,), "batch_size": 8}
-    encoder = {"kind": "behaviour", "probes": 4, "code": 4, "width": 8}
-    cloud = {"policies": 3, "rows": 2, "bank": 4, "every": 3}
-    config = fcritic.configure(
-        "fac-small", "probe-both", members=2, encoder=encoder, cloud=cloud, steps=120, warmup=40, **sizes
-    )
-    whole = train(config, tmp_path / "whole", quiet=True)
-    train(dataclasses.replace(config, steps=71), tmp_path / "parts", quiet=True)
-    parts = train(config, tmp_path / "parts", quiet=True)
-    states = [load_state(config, run.latest_checkpoint())[0].agent for run in (whole, parts)]
-    assert int(states[0].bank.updates[0]) > 12
-    assert equal(*states)
 
 
 def test_what_cannot_be_is_refused(tiny):

@@ -98,7 +98,7 @@ def test_without_a_checkpoint_it_is_told_when_the_first_one_comes(tmp_path, caps
     with RunDirectory.create_or_open(tmp_path / "run", config.to_json(), ""):
         assert run(["evaluate", str(tmp_path / "run")]) == 2
         said = capsys.readouterr().err
-        assert "it is in training, and the first one comes at frame 3,000 (--save-every)" in said
+        assert "it is still training and saves first at frame 3,000 (--save-every)" in said
     assert run(["evaluate", str(tmp_path / "run")]) == 2
     assert "has no checkpoint yet; continue it with fcritic resume" in capsys.readouterr().err
 

@@ -67,4 +67,4 @@ def test_a_forged_agent_without_its_frame_is_one_line(trained, tmp_path, capsys)
     shutil.rmtree(saved)
     checkpoint.save(saved, groups, {name: value for name, value in facts.items() if name != "iteration"})
     assert command(["evaluate", str(tmp_path / "given")]) == 2
-    assert "does not say where the training stood" in capsys.readouterr().err
+    assert "lacks the counters of its training" in capsys.readouterr().err

@@ -204,23 +204,6 @@ def test_controls_are_continued_exactly(control, tmp_path):
         agent.value(0, np.zeros(1, np.float32))
 
 
-def test_soft_actors_with_a_cloud_are_continued_exactly(tmp_path):
-    sizes = {"actor_hidden": (8,), "joint_hidden": (8,), "batch_size": 8, "critics": 2, "members": 2}
-    encoder = {"probes": 4, "code": 4, "width": 8}
-    cloud = {"policies": 3, "rows": 2, "bank": 4, "every": 10}
-    often = {"steps": 120, "warmup": 40, "eval_every": 60, "knowledge": 2}
-    config = fcritic.configure("fsac-small", "probe-both", encoder=encoder, cloud=cloud, **sizes, **often)
-    whole = train(config, tmp_path / "whole", quiet=True)
-    train(dataclasses.replace(config, steps=71), tmp_path / "parts", quiet=True)
-    parts = train(config, tmp_path / "parts", quiet=True)
-    states = [load_state(config, run.latest_checkpoint())[0].agent for run in (whole, parts)]
-    assert same(*states)
-    lines = [run.metrics.path.read_text().splitlines() for run in (whole, parts)]
-    assert any('"knowledge"' in line for line in lines[0])
-    last = [[line for line in each if '"knowledge"' in line and '"env_steps": 120' in line] for each in lines]
-    assert last[0] == last[1] != []
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -115,7 +115,7 @@ def test_a_stranger_cannot_have_an_agent_run_that_its_user_has_not_named(place, 
     shutil.copy(place / "mean_target.py", place / "run" / "mine.py")
     (place / "run" / "config.json").write_text(json.dumps(config | {"algorithm": "run/mine.py:MeanTarget"}))
     assert run(["describe", "--recipe", "run/mine.py:MeanTarget", "--task", "probe-both", "--json"]) == 0
-    with pytest.raises(UsageError, match=r"run brings the code of its own recipe, .*mine\.py"):
+    with pytest.raises(UsageError, match=r"run contains the code of its own recipe, .*mine\.py"):
         config_of(folder)
 
 

@@ -160,10 +160,10 @@ def test_a_value_far_from_the_training_says_so(obs):
         agent.value(0, obs), agent.value(near, obs)
     assert agent.trust(near, obs).mark and agent.trust(1, obs).distance == 0
     with pytest.warns(
-        UserWarning, match="this value means little: it acts far from all actors of the training: 1.00"
+        UserWarning, match="this value is unreliable: it acts far from all actors of the training: 1.00"
     ):
         agent.value(far, obs)
-    with pytest.warns(UserWarning, match="means little"):
+    with pytest.warns(UserWarning, match="is unreliable"):
         agent.compare(0, far, obs)
     assert not agent.trust(far, obs).mark
     hard = agent.adapt(lambda torque, seen: torque[None], jnp.float32(2.0))

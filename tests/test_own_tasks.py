@@ -108,7 +108,7 @@ def test_a_callable_is_recorded_by_its_name_where_it_has_one():
     assert isinstance(env, Counting) and env.state()["place"][0] == 5
     with pytest.raises(UsageError, match="leave --action-repeat at 1"):
         envs.make(envs.name_of(Counting), seed=5, action_repeat=2)
-    with pytest.raises(UsageError, match="which is no environment"):
+    with pytest.raises(UsageError, match="which is not an environment"):
         envs.make(envs.name_of(lambda: "robot"), seed=0)
     with pytest.raises(UsageError, match="cannot be sent to worker processes"):
         envs.make_vector(name, seeds=[0], envs=1, processes=1)

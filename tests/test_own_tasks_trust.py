@@ -43,11 +43,11 @@ def test_the_code_of_a_run_is_never_trusted(code, tmp_path):
     inside = tmp_path / "run" / "my_robots.py"
     shutil.copy(code / "my_robots.py", inside)
     trust_task(f"{inside}:many")
-    with pytest.raises(UsageError, match="brings the code of its own task"):
+    with pytest.raises(UsageError, match="contains the code of its own task"):
         config_of(replaced(run, f"{inside}:many"))
     linked = tmp_path / "link.py"
     linked.symlink_to(inside)
-    with pytest.raises(UsageError, match="brings the code of its own task"):
+    with pytest.raises(UsageError, match="contains the code of its own task"):
         config_of(replaced(run, f"{linked}:many"))
 
 
@@ -62,7 +62,7 @@ def test_a_package_around_the_run_does_not_let_its_code_in(tmp_path, monkeypatch
     run = run_with_task(tmp_path / "runs" / "mine", "runs.mine.evil:make")
     (run.path / "evil.py").write_text("raise SystemExit('executed')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UsageError, match="brings the code of its own task"):
+    with pytest.raises(UsageError, match="contains the code of its own task"):
         config_of(run)
 
 

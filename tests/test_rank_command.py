@@ -172,7 +172,7 @@ def test_a_check_shows_what_is_reached(folder, capsys):
         ("log mine.py:half --out new", "give --task"),
         (f"log {PENDULUM} --out log", "log exists already"),
         (f"log {PENDULUM} --out new --steps 0", "--steps must be at least 1"),
-        (f"log {PENDULUM} --out new --steps 9 --episodes 9", "exclude each other"),
+        (f"log {PENDULUM} --out new --steps 9 --episodes 9", "give --episodes or --steps, not both"),
         (f"log {PENDULUM} --out new --noise nan", "--noise must be at least 0"),
         (f"log {PENDULUM} mine.py:breaks --out new", "a valve is stuck"),
     ],

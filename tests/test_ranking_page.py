@@ -51,12 +51,12 @@ def test_the_answer_comes_first_with_what_cannot_be_told_apart():
     ranked = [row("b", 30, 2, chance_best=0.6), row("a", 29, 2, chance_best=0.39), row("z", 1, 2, chance_best=0.01)]
     text = page(report(ranked, [row("c", 99, 40, trusted=False)]))
     assert "<h1>Best: b</h1>" in text
-    assert "60 %; it cannot be told apart from a.</p>" in text
+    assert "60 %; it cannot be distinguished from a.</p>" in text
     assert "1 of 4 cannot be judged" in text
     assert text.index("The data cannot judge these") < text.index("<h2>Ranking</h2>")
     assert "outside" in text
     alone = page(report([], [row("c", 99, 40, trusted=False)]))
-    assert "cannot tell which policy is best" in alone
+    assert "do not show which policy is best" in alone
 
 
 def test_what_was_measured_is_drawn_and_contradiction_is_said():

@@ -149,7 +149,7 @@ def test_a_run_cannot_bring_its_own_code(tmp_path):
         done = subprocess.run(
             program, cwd=run, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": f"{Path.cwd()}"}
         )
-        assert done.returncode == 2 and "brings the code of its own task" in done.stderr, done.stderr
+        assert done.returncode == 2 and "contains the code of its own task" in done.stderr, done.stderr
     assert not (tmp_path / "planted").exists()
 
 

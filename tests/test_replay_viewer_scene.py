@@ -14,8 +14,6 @@ from viewer_pages import in_browser, needs_browser, numbers
 
 from fcritic import envs
 from fcritic.networks.policies import DeterministicPolicy
-from fcritic.training.replay import Normalizer
-from fcritic.view.cast import Actor
 from fcritic.view.episode import record
 from fcritic.view.page import SCRIPTS, moving_bodies
 from fcritic.view.scene import (
@@ -182,8 +180,8 @@ class Pusher(gymnasium.Env):
 
 def test_an_environment_of_a_user_is_seen_if_it_has_a_model_and_data():
     policy = DeterministicPolicy(1, (4,), 1, key=jax.random.key(0), last_scale=3.0)
-    actor = Actor(policy, Normalizer.identity(1), False)
-    episode = record(envs.GymEnv(Pusher(), seed=0), actor, 0, 60.0)
+    act = lambda obs: np.asarray(policy(jax.numpy.asarray(obs)))
+    episode = record(envs.GymEnv(Pusher(), seed=0), act, 0, 60.0)
     assert episode.terminated and episode.seconds and len(episode.rewards) == 10
     np.testing.assert_allclose(episode.times, 0.002 * np.arange(11), atol=1e-9)
     np.testing.assert_allclose(episode.poses[:, 1, 0], episode.obs[:, 0], atol=1e-7)

@@ -1,6 +1,7 @@
 """The traces of the viewer: returns to go, the critics' values, and a task that has nothing else to show."""
 
 import dataclasses
+from pathlib import Path
 import re
 
 import jax
@@ -10,9 +11,14 @@ from viewer_pages import CHROMIUM, data_of, in_browser, numbers, outcome_of, unb
 
 from fcritic import envs
 from fcritic.agents.sac import SAC
+from fcritic.api.load import TrainedAgent
+from fcritic.api.valuation import critics_of
+from fcritic.config import TrainConfig
 from fcritic.ensembles import member
+from fcritic.envs import Units
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.view.cast import critic_values, returns_to_go, whole_returns
+from fcritic.training.replay import Normalizer
+from fcritic.view.values import critic_values, returns_to_go, whole_returns
 
 
 def test_returns_to_go_and_how_many_of_them_are_whole():
@@ -26,16 +32,22 @@ def test_returns_to_go_and_how_many_of_them_are_whole():
 
 def test_shared_encoders_and_plain_critics_have_values_too(spec, tiny):
     obs = np.random.default_rng(0).normal(size=(4, spec.obs_dim)).astype(np.float32)
+
+    def loaded(agent, state):
+        networks = agent.evaluation_policies(state), critics_of(state), Normalizer.identity(spec.obs_dim)
+        config = TrainConfig(agent, normalize=False)
+        return TrainedAgent(*networks, networks[2], config, spec, Units.plain(spec), 0, 0, Path())
+
     shared = dataclasses.replace(tiny, encoder=dataclasses.replace(tiny.encoder, shared=True))
     state = shared.init(spec, jax.random.key(0))
     critic, policy = state.critics.params, member(state.actors.params, 2)
-    found = critic_values(shared, state, 2, obs)
+    found = critic_values(loaded(shared, state), 2, obs)
     own = FunctionalCritic(critic.encoder, member(critic.head, 2))
     by_hand = jax.jit(jax.vmap(lambda s: own(policy, s, policy(s))))(obs)
     np.testing.assert_allclose(found.value, by_hand, rtol=1e-4, atol=1e-5)
     assert (found.low < found.high).all()
     plain = dataclasses.replace(tiny, functional=False)
-    found = critic_values(plain, plain.init(spec, jax.random.key(0)), 1, obs)
+    found = critic_values(loaded(plain, plain.init(spec, jax.random.key(0))), 1, obs)
     assert (found.low == found.value).all() and (found.high == found.value).all()  # others know other actors
 
 

@@ -97,7 +97,7 @@ def test_what_is_not_a_run_is_left_alone(tmp_path):
     (tmp_path / "thesis" / "main.tex").write_text("mine")
     (tmp_path / "file").write_text("mine")
     before = contents(tmp_path)
-    assert "is no run but holds main.tex" in refusal(begin, tmp_path / "thesis")
+    assert "is not a run directory (it contains main.tex)" in refusal(begin, tmp_path / "thesis")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         assert "move what is in the way or choose another --out" in refusal(begin, path)
     assert contents(tmp_path) == before

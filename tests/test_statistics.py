@@ -111,11 +111,7 @@ def test_how_many_seeds_would_decide():
     assert statistics.deciding_seeds(0.5) is None
 
 
-def test_profiles_and_areas_by_hand():
-    profile = statistics.performance_profile(
-        np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([-1.0, 0.0, 1.5, 3.0])
-    )
-    np.testing.assert_array_equal(profile, [1.0, 0.75, 0.5, 0.0])
+def test_areas_by_hand():
     assert statistics.area_under_curve(np.array([0, 10, 30]), np.array([0.0, 10.0, 10.0])) == pytest.approx(
         250 / 30
     )

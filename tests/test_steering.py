@@ -10,7 +10,6 @@ from jax import vmap
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_train import stop_after
 from trusted_agents import SPEC, TRUST, agent_of, rows
 
 from fcritic import ensembles
@@ -18,11 +17,8 @@ from fcritic.agents import actor_trust, base
 from fcritic.agents.actor_trust import features
 from fcritic.agents.fac import Led
 from fcritic.agents.steering import Trust
-from fcritic.config import TrainConfig
 from fcritic.errors import UsageError
-from fcritic.runs.fingerprint import fingerprint
 from fcritic.training.device import Device, Learning, _learned
-from fcritic.training.loop import train
 
 
 def steered(**bounds):
@@ -211,22 +207,3 @@ def test_bounds_that_are_none_are_refused():
         Trust(rest_above=-1.0)
     with pytest.raises(UsageError, match=r"--trust.every must be at least 1"):
         Trust(every=0)
-
-
-@pytest.mark.parametrize("recipe", ["fac-small", "fsac-small"])
-def test_a_steered_training_continues_exactly(tmp_path, recipe: str):
-    bounds = {"behaviour": True, "rest_above": 1.5, "refresh_above": 1.2, "region": 1.0, "every": 7}
-    config = TrainConfig(
-        agent_of(recipe, trust=dataclasses.replace(TRUST, **bounds)),
-        recipe=recipe,
-        task="riverswim-3",
-        steps=100,
-        warmup=40,
-        eval_every=50,
-        log_every=50,
-    )
-    whole = train(config, tmp_path / "whole", quiet=True)
-    stop_after(70, config, tmp_path / "parts")
-    parts = train(config, tmp_path / "parts", quiet=True)
-    assert fingerprint(whole.path) == fingerprint(parts.path)
-    assert whole.metrics.path.read_bytes() == parts.metrics.path.read_bytes()

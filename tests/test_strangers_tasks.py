@@ -95,7 +95,7 @@ def test_a_module_of_the_working_folder_runs_where_its_user_names_it(place, caps
     assert result.returncode == 0, result.stderr
     assert "wants to run" not in complaint(capsys, ["evaluate", "run"])  # its checkpoint is none, but that is all
     code.write_text(code.read_text() + "# changed\n")
-    line = f"{code} has changed since you trusted it; if you trust it as it is now: fcritic check my_pendulum:make"
+    line = f"{code} has changed since you trusted it; if you trust it now: fcritic check my_pendulum:make"
     assert complaint(capsys, ["evaluate", "run"]) == line
 
 

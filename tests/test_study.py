@@ -10,18 +10,19 @@ import time
 import numpy as np
 import pytest
 from toy_study import Toy
+from trained_here import trained_here
 
 from fcritic.cli.dispatch import run as cli
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.runs.directory import RunDirectory
-from fcritic.runs.fingerprint import fingerprint
 from fcritic.study import catalog, execute
 from fcritic.study.catalog import load
 from fcritic.study.execute import progress
 from fcritic.study.report import conduct, report_text
 from fcritic.study.spec import Trainings, overall, plain
 
+__all__ = ["trained_here"]
 NOWHERE = Trainings(Path("nowhere"))
 TOY = Path(__file__).with_name("toy_study.py")
 
@@ -201,7 +202,7 @@ STUDY = Comparison("mine", "Is it better?", tuple(
 """
 
 
-def test_a_file_of_ones_own_is_a_study(tmp_path: Path, monkeypatch, capsys):
+def test_a_file_of_ones_own_is_a_study(trained_here, tmp_path: Path, monkeypatch, capsys):
     """It trains, continues, judges and reports as the studies of the package do; its task is trusted as typed."""
     (tmp_path / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")
     (tmp_path / "robot.py").write_text(ROBOT)
@@ -220,7 +221,7 @@ def test_a_file_of_ones_own_is_a_study(tmp_path: Path, monkeypatch, capsys):
     assert cli(["experiment", "report", str(file), *rest[:2], "--out", str(tmp_path)]) == 2  # beside it: --record
 
 
-def test_a_record_of_trainings_keeps_what_was_recorded_before(checkout: Path, capsys):
+def test_a_record_of_trainings_keeps_what_was_recorded_before(trained_here, checkout: Path, capsys):
     """Rows of methods that have no folder here stay to the letter, those trained here are written anew."""
     (checkout / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")
     (checkout / "mine.py").write_text(OWN.replace("import its_sizes", "from studies.theory import its_sizes"))
@@ -291,31 +292,24 @@ def test_a_budget_is_a_time():
             execute.parse_budget(text)
 
 
-def test_a_budget_stops_a_run_cleanly_and_it_goes_on_to_the_same_end(tmp_path):
+PATIENT = """#!/bin/sh
+trap 'echo saved > "$3/saved"; exit 143' TERM
+while true; do sleep 0.05; done
+"""
+"""A training in its place: it goes on until it is asked to stop, and then saves."""
+
+
+def test_a_budget_asks_the_run_to_stop_and_leaves_the_rest(tmp_path, monkeypatch):
+    (tmp_path / "patient").write_text(PATIENT)
+    (tmp_path / "patient").chmod(0o755)
+    monkeypatch.setattr(execute.sys, "executable", str(tmp_path / "patient"))
     said = []
-    options = (*SMALL.options, ("eval_every", 10**6), ("log_every", 10**5))
-    long = small(200_000, options=options)
-    (todo,) = progress(long, tmp_path)
+    (todo,) = progress(small(200_000), tmp_path)
     assert todo.state == "waiting" and todo.frames_left == 200_000
-    begun, warmup = todo, dict(SMALL.options)["warmup"]
-    # In the first nothing can begin, in the second it should. Short, since all of it is trained twice.
-    for seconds in (0.5, 7.0, 14.0, 60.0):
-        assert execute.run_all([begun], execute.Budget(seconds), said.append) == []
-        (begun,) = progress(long, tmp_path)
-        assert seconds > 0.5 or begun.frame == 0
-        if begun.frame > warmup:
-            break
-    assert begun.state == "begun" and warmup < begun.frame < 200_000
-    assert execute.run_all([begun], execute.Budget(0.0), said.append) == []
-    assert "the budget is spent" in said[-1]
-    end = begun.frame + 500
-    ended = small(end, options=options)
-    assert execute.run_all(progress(ended, tmp_path), execute.Budget(None), said.append) == []
-    (done,) = progress(ended, tmp_path)
-    assert done.state == "finished" and execute.run_all([done], execute.Budget(None), said.append) == []
-    again = execute.run_all(progress(ended, tmp_path / "whole"), execute.Budget(None), said.append)
-    assert again == []
-    assert fingerprint(tmp_path / SMALL.name) == fingerprint(tmp_path / "whole" / SMALL.name)
+    assert execute.run_all([todo], execute.Budget(1.0), said.append) == []
+    assert (tmp_path / SMALL.name / "saved").exists()
+    assert execute.run_all([todo], execute.Budget(0.0), said.append) == []
+    assert said[-1] == "the budget is spent; 1 runs are left, the same command continues"
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):

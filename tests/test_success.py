@@ -85,7 +85,7 @@ def test_a_task_that_says_nothing_has_none():
     assert episode.success is None and episode.length_in_steps == 2
 
 
-TINY = ["--recipe", "td3", "--actor-hidden", "4", "--critic-hidden", "4", "--batch-size", "4", "--quiet"]
+TINY = ["--recipe", "td3", "--actor-hidden", "8", "--critic-hidden", "9", "--batch-size", "5", "--quiet"]
 TINY += ["--steps", "60", "--warmup", "20", "--eval-every", "30"]
 
 
@@ -111,7 +111,7 @@ def test_from_training_to_the_picture(goal, tmp_path, capsys):
 def test_without_it_the_picture_says_why(goal, tmp_path, capsys):
     assert fcritic(["train", *TINY, "--task", "Pendulum-v1", "--out", "run"]) == 0
     assert fcritic(["plot", "run", "--what", "success"]) == 2
-    assert "its task does not tell it (is_success in the info of Gymnasium)" in capsys.readouterr().err
+    assert "its task does not report it (is_success in the info of Gymnasium)" in capsys.readouterr().err
     assert fcritic(["evaluate", "run", "--episodes", "1"]) == 0
     assert "success" not in (text := capsys.readouterr().out) and "length 200.0" in text
 

@@ -80,9 +80,9 @@ def test_each_kind_of_task_gets_them():
     [
         ("Pendulum-v1?gg=1", "Pendulum-v1 takes no argument gg; did you mean g"),
         ("Ant-v5?ctrl_cost_wieght=1", "did you mean ctrl_cost_weight"),
-        ("Pendulum-v1?render_mode=human", "render_mode' is not for you to give"),
+        ("Pendulum-v1?render_mode=human", "render_mode' is set by fcritic itself"),
         ("cartpole-swingup?time_limt=2", "takes no argument time_limt; did you mean time_limit"),
-        ("cartpole-swingup?random=2", "random' is not for you to give"),
+        ("cartpole-swingup?random=2", "random' is set by fcritic itself"),
         ("cartpole-swingup?time_limit=long", "cartpole-swingup cannot be built with"),
         ("reach.py:Reach?gaol=2", "reach.py:Reach takes no argument gaol; did you mean goal"),
         ("HalfCheetah-v5?xml_file=../../secret.xml", "without '..'"),
@@ -108,22 +108,8 @@ def test_what_cannot_be_used_is_one_line(reach, task, message):
         assert "\n" not in str(refused.value) and len(str(refused.value)) < 500
 
 
-TINY = [
-    "--recipe",
-    "td3",
-    "--actor-hidden",
-    "4",
-    "--critic-hidden",
-    "4",
-    "--steps",
-    "60",
-    "--warmup",
-    "20",
-    "--eval-every",
-    "30",
-    "--batch-size",
-    "4",
-]
+TINY = ["--recipe", "td3", "--actor-hidden", "8", "--critic-hidden", "9", "--batch-size", "5"]
+TINY += ["--steps", "60", "--warmup", "20", "--eval-every", "30"]
 
 
 def test_a_run_keeps_them_for_every_command(reach, tmp_path, capsys):
@@ -163,7 +149,7 @@ def test_a_file_that_arguments_name_is_trusted_as_code_is(reach, tmp_path):
     task = "Ant-v5?xml_file=./ant.xml"
     with pytest.raises(UsageError, match=r"wants to run .* of .*ant.xml"):
         require_trusted(task, tmp_path / "run")
-    with pytest.raises(UsageError, match="brings the code of its own"):
+    with pytest.raises(UsageError, match="contains the code of its own"):
         require_trusted(task, tmp_path)
     trust_task(task)
     require_trusted(task, tmp_path / "run")

@@ -18,7 +18,6 @@ from fcritic.theory.control import (
     anchor_at,
     assess,
     coefficients,
-    full_coverage,
     on_policy,
     policy_gradient,
     two_timescale,
@@ -111,7 +110,7 @@ def test_two_timescale_scheme(problem: Control):
 def test_full_coverage_needs_no_refresh(problem: Control):
     """Remark: under a behaviour policy with full support it is a stable off-policy actor-critic."""
     behaviour = random_policy(problem.mdp, 5)
-    trace = run(problem, Exact(0.0, samples=7), behaviour=behaviour, step_size=20.0, **changes(full_coverage))
+    trace = run(problem, Exact(0.0, samples=7), behaviour=behaviour, step_size=20.0, kappa=math.inf)
     assert (trace.behaviour == behaviour).all()
     assert np.isfinite(trace.coverage).all()
     found = assess(problem, trace)

@@ -181,9 +181,6 @@ def test_pairs_of_policies(linear):
     pairs = [mdp.pairs(mdp.stationary(each), each) for each in (target, behaviour)]
     assert np.isfinite(coverage(features(target), *pairs))
     assert np.isinf(coverage(tabular(mdp)(target), *pairs))
-    target, behaviour = problems.partial_policies(mdp)
-    assert (behaviour[:, -1] == 0).all()
-    assert (target > 0).all()
 
 
 @pytest.mark.parametrize("family", [problems.rare_action, problems.idle_behaviour])
@@ -202,7 +199,6 @@ def test_arguments_that_make_no_problem_are_refused():
     refused = [
         lambda: problems.kolter(0.99), lambda: problems.garnet(branches=0), lambda: problems.river_swim(1),
         lambda: problems.rare_action(1.5), lambda: problems.disjoint_policies(one_action),
-        lambda: problems.partial_policies(one_action),
     ]  # fmt: skip
     for make in refused:
         with pytest.raises(UsageError):

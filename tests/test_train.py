@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 from fcritic import envs
+from fcritic.agents.cloud import Cloud
+from fcritic.agents.fac import Explore
+from fcritic.agents.fsac import FSAC
 from fcritic.agents.recipes import find_recipe
+from fcritic.agents.steering import Trust
 from fcritic.config import TrainConfig
 from fcritic.errors import Diverged, UsageError
 from fcritic.logs.metrics import read_rows
+from fcritic.networks.actor_encoder import EncoderConfig
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.fingerprint import fingerprint
 from fcritic.training.evaluate import Evaluation, Evaluator
@@ -73,21 +78,40 @@ def stop_after(iterations: int, config, out) -> None:
 
 
 BASELINES = {"actor_hidden": (8,), "critic_hidden": (9,), "batch_size": 5}
-# What the other recipes change is in shapes and numbers; `fcritic bench reliability` has them too.
-AGENTS = [None, *(dataclasses.replace(find_recipe(name), **BASELINES) for name in ("sac", "td3+"))]
+EVERY_PART = {
+    "encoder": EncoderConfig(kind="behaviour", probes=4, code=4, width=8, shared=True),
+    "cloud": Cloud(policies=2, rows=2, bank=3, every=3),
+    "trust": Trust(behaviour=True, rest_above=1.5, refresh_above=1.2, region=1.0, every=7, rows=8, states=2),
+    "prior_scale": 1.0,
+}
+"""Everything that the state of a functional agent may hold: a bank of past actors, their steering, priors."""
+AGENTS = {
+    "fac": lambda tiny: dataclasses.replace(tiny, explore=Explore(noise=0.1)),
+    "fsac": lambda tiny: FSAC(
+        members=2, critics=2, batch_size=5, actor_hidden=(8,), state_action_hidden=(7,), state_action_code=4,
+        joint_hidden=(6,), **EVERY_PART,
+    ),
+    "sac": lambda tiny: dataclasses.replace(find_recipe("sac"), **BASELINES),
+    "td3+": lambda tiny: dataclasses.replace(find_recipe("td3+"), **BASELINES),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("agent", AGENTS, ids=["fac", "sac", "td3+"])
-def test_a_stopped_and_continued_training_is_the_uninterrupted_one(config, tmp_path, agent):
-    """Bit for bit: parameters, optimiser, replay, keys, simulators in mid-episode, counters and metrics."""
-    if agent is not None:
-        config = dataclasses.replace(config, agent=agent, warmup_actions="policy")
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_stopped_and_continued_training_is_the_uninterrupted_one(config, tiny, tmp_path, name):
+    """Bit for bit: parameters, optimiser, replay, keys, simulators in mid-episode, counters and metrics.
+
+    What the other recipes change is in shapes and numbers; `fcritic bench reliability` has them too.
+    """
+    agent = AGENTS[name](tiny)
+    actions = "uniform" if name == "fac" else "policy"
+    config = dataclasses.replace(config, agent=agent, warmup_actions=actions, knowledge=2 * agent.keeps_past)
     whole = train(config, tmp_path / "whole", quiet=True)
     for stop in (7, 93):  # in the warm-up; in mid-episode, after the ring has wrapped
         stop_after(stop, config, tmp_path / "parts")
     parts = train(config, tmp_path / "parts", quiet=True)
     assert fingerprint(whole.path) == fingerprint(parts.path)
     assert whole.metrics.path.read_bytes() == parts.metrics.path.read_bytes()
+    assert agent.keeps_past == any(row["kind"] == "knowledge" for row in read_rows(whole.metrics.path))
 
 
 def test_rows_tell_frames_and_kinds(copied):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from trained_here import trained_here
 
 from fcritic.cli import tune
 from fcritic.cli.dispatch import run as command
@@ -15,6 +16,7 @@ from fcritic.study.execute import Budget
 from fcritic.study.tuning import UNTRIED, Search, Space, curve, score, table
 
 pytest.importorskip("optuna")
+__all__ = ["trained_here"]
 
 CONFIGURE = partial(tune._config, "space.toml")
 SPACE = """
@@ -252,12 +254,12 @@ def test_a_mistake_is_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys,
     assert [path.name for path in tmp_path.iterdir()] == ["space.toml"]
 
 
-def test_the_command_trains_and_writes_a_table_and_a_picture(tmp_path, monkeypatch, capsys):
+def test_the_command_trains_and_writes_a_table_and_a_picture(trained_here, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = (
-        'recipe = "td3"\ntask = "probe-policy"\nsteps = 40\nwarmup = 20\nactor-hidden = [4]\ncritic-hidden = [4]'
+        'recipe = "td3"\ntask = "probe-policy"\nsteps = 40\nwarmup = 20\nactor-hidden = [8]\ncritic-hidden = [9]'
     )
-    (tmp_path / "space.toml").write_text(f"[train]\n{small}\neval-every = 20\n[search]\nbatch-size = [4, 5]\n")
+    (tmp_path / "space.toml").write_text(f"[train]\n{small}\neval-every = 20\n[search]\nbatch-size = [5]\n")
     assert command(["tune", "space.toml", "--trials", "1", "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome == json.loads((tmp_path / "runs/tune-space/tune.json").read_text())

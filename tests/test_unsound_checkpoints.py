@@ -103,7 +103,7 @@ CASES = [
 def test_numbers_that_no_training_saves_are_refused(run, group, name, value):
     change(run, group, name, value)
     with pytest.raises(
-        CheckpointError, match="the file is damaged or foreign; take an earlier checkpoint"
+        CheckpointError, match="the file is damaged or of another program; take an earlier checkpoint"
     ) as caught:
         loaded(run)
     assert "\n" not in str(caught.value)
@@ -138,7 +138,7 @@ WIDTH = {"observation": 0, "action": SPEC.obs_dim, "reward": SPEC.obs_dim + 1, "
 def test_replay_rows_that_no_training_stores_are_refused(run, column, value):
     assert SPEC.act_dim == 1
     change_replay(run, WIDTH[column], value)
-    with pytest.raises(CheckpointError, match=r"replay/\w+ holds .*: the file is damaged or foreign"):
+    with pytest.raises(CheckpointError, match=r"replay/\w+ holds .*: the file is damaged or of another program"):
         loaded(run)
 
 
@@ -173,7 +173,9 @@ def test_the_command_says_so_before_it_trains(run, capsys):
     for line in (["resume", str(run.path), "--quiet"], ["evaluate", str(run.path)]):
         assert command(line) == 2
         told = capsys.readouterr().err
-        assert "holds NaN or infinities: the file is damaged or foreign" in told and told.count("\n") == 1
+        assert (
+            "holds NaN or infinities: the file is damaged or of another program" in told and told.count("\n") == 1
+        )
         assert "learning-rate" not in told
     assert run.metrics.path.read_bytes() == before
     change(run, "best", "policies*weight", INF)

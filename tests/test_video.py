@@ -163,7 +163,7 @@ def test_a_machine_that_lacks_something_says_what_and_names_the_page(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--actor", "2"], "--actor must be 0, the only actor of this run, not 2"),
+        (["--actor", "2"], "there is no actor 2; this agent has actors 0 to 0"),
         (["--width", "8"], "--width must be at least 16, not 8"),
         (["--height", "5000"], "--width and --height must be at most 4096, --fps at most 240"),
         (["--fps", "0"], "--fps must be at least 1, not 0"),

@@ -8,6 +8,7 @@ import time
 import pytest
 from watched_runs import MEAN, a_run, curve, episode, evaluation, only
 
+from fcritic.disk import Place
 from fcritic.runs.journal import Journal
 from fcritic.view.watch import run as watched
 from fcritic.view.watch.run import History
@@ -114,8 +115,8 @@ def test_the_state_is_that_of_lock_and_journal(tmp_path):
     with (tmp_path / "a" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert state() == "running"
-        assert watched._cannot_be_locked(tmp_path / "a" / "lock")
-    assert not watched._cannot_be_locked(tmp_path / "a" / "lock")
+        assert (Place(tmp_path / "a") / "lock").is_locked()
+    assert not (Place(tmp_path / "a") / "lock").is_locked()
     with pytest.raises(ValueError), written:
         raise ValueError("the sky fell")
     assert state() == "failed" and only(Watcher(tmp_path))["notes"] == ["the sky fell"]

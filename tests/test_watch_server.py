@@ -126,7 +126,7 @@ def test_a_port_in_use_is_one_line(server, runs, capsys):
         assert run(["watch", str(runs), "--port", port]) == 2
         assert "--port must be between 0 and 65535" in capsys.readouterr().err
     assert run(["watch", str(runs / "nothing")]) == 2
-    assert "is no folder; name one that holds runs" in capsys.readouterr().err
+    assert "is not a folder; name one that contains runs" in capsys.readouterr().err
 
 
 def test_a_snapshot_as_json(runs, capsys):

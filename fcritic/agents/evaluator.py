@@ -28,7 +28,7 @@ import optax
 from fcritic import ensembles
 from fcritic.agents.base import Learner
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks.behaviour_encoder import BehaviourEncoder
+from fcritic.networks.actor_encoder import BehaviourEncoder
 from fcritic.networks.mlp import MLP, Exact
 from fcritic.randomness import apart
 

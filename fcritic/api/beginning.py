@@ -12,7 +12,7 @@ import numpy as np
 
 from fcritic.agents.base import AbstractAgent, options_of
 from fcritic.api.trust import config_of
-from fcritic.config import TYPED, TrainConfig
+from fcritic.config import TYPED, TrainConfig, as_words
 from fcritic.disk import Place
 from fcritic.errors import CheckpointError, UsageError
 from fcritic.runs import checkpoint
@@ -88,17 +88,13 @@ def _require_same_networks(config: TrainConfig, theirs: TrainConfig, name: str, 
     there, here = options_of(theirs.agent), options_of(config.agent)
     other = [option for option in there if there[option] != here[option]]
     sizes = [option for option in other if not isinstance(there[option], float)] or other
-    told = [f"--{option.replace('_', '-')} {_typed(there[option])}, not {_typed(here[option])}" for option in sizes]
-    raise UsageError(f"{name} has other networks: {', '.join(told)}; leave these options as they are there")
+    typed = [" ".join(as_words(option, there[option])) for option in sizes]
+    raise UsageError(f"{name} has other networks; give this training the options {' '.join(typed)}")
 
 
 def _shapes(agent: AbstractAgent, learning: Learning) -> Any:
     learned = shapes_of(dataclasses.replace(learning, agent=agent), 1).agent
     return jax.tree.structure(learned), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(learned)]
-
-
-def _typed(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _require_same_sizes(config: TrainConfig, name: str, newest: Place, learning: Learning) -> None:

@@ -31,7 +31,10 @@ class Moment:
         self._state = state
 
     def agent(self, seed: int | None = None) -> TrainedAgent:
-        """The agent of a seed, by default the first, as it is now; it stays as it is. Ask during the call alone."""
+        """Returns the present agent of a seed, by default the first; later training does not change it.
+
+        Call it during the callback only.
+        """
         config, seed = self.config, self.config.seed if seed is None else seed
         if seed not in config.seed_numbers:
             raise UsageError(f"there is no seed {seed} in {self.directory}")

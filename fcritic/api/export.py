@@ -1,4 +1,4 @@
-"""A trained agent to give away: what acting and looking need, without the replay, and a card."""
+"""A trained agent to share: everything that acting and the viewers need, without the replay, and a card."""
 
 from collections import deque
 import contextlib
@@ -91,8 +91,8 @@ def card(run: RunDirectory, outcome: dict[str, Any], folder: str) -> str:
             f"    fcritic evaluate {shlex.quote(folder)}",
             f"    fcritic replay {shlex.quote(folder)} --out episode.html",
             "",
-            "It holds no replay: it can act and be looked into, but not be trained on. It was trained in "
-            "simulation, on this one task, and is good for nothing else.",
+            "It holds no replay: it can act and be inspected, but not be trained further. It was trained in "
+            "simulation, on this task only.",
             "",
         ]
     )

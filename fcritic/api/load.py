@@ -34,7 +34,7 @@ from fcritic.types import EnvSpec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """By how much one policy is worth more than another, as each critic sees it."""
+    """The difference in value between two policies, by each critic."""
 
     differences: Float[np.ndarray, "critics batch"]
     """Q(a, s, a(s)) - Q(b, s, b(s)) at every state given."""
@@ -70,21 +70,23 @@ class TrainedAgent:
     critics: Critics
     """The online critics, stacked, with their priors; a shared encoder has no leading axis."""
     normalizer: Normalizer
-    """What the policies see observations through; of no effect where `config.normalize` is off."""
+    """The policies' normaliser of observations; unused where `config.normalize` is off."""
     critic_normalizer: Normalizer
-    """What the critics see them through: the same, but for policies of an earlier time (`load(best=True)`)."""
+    """The critics' normaliser: the same, except for policies of an earlier frame (`load(best=True)`)."""
     config: TrainConfig
     spec: EnvSpec
     units: Units
     """Between the task's own units and the networks'."""
     seed: int
-    """Its number."""
+    """The number of the seed."""
     frame: int
     """Frames that the training had taken."""
     directory: Path
     """Of the run."""
     actor: int = 0
-    """Who acts where nobody is named."""
+    """The actor that acts by default."""
+    best_frame: int | None = None
+    """The frame of the evaluation whose actors these are (`load(best=True)`); None for the newest actors."""
 
     @property
     def actors(self) -> int:
@@ -112,7 +114,7 @@ class TrainedAgent:
         return ensembles.member(self.policies, int(actor))
 
     def act(self, obs: Any, actor: int | Policy | None = None) -> np.ndarray:
-        """The action of an actor, without noise, as the environment takes it; for several observations, several."""
+        """Returns an actor's action without noise, in the task's units, for each observation."""
         batch, single = self._batch(obs)
         normalizer = self.normalizer if self.config.normalize else None
         found = np.asarray(valuation.actions(self._policy(actor), normalizer, batch))
@@ -138,12 +140,12 @@ class TrainedAgent:
         return self._trust(self._policy(policy), self._batch(obs)[0])
 
     def _warn_if_far(self, policy: int | Policy, batch: Float[Array, "batch obs"]) -> None:
-        """Says so where a policy that is none of the actors has no mark; never inside a transformation of JAX."""
+        """Warns of a policy, other than an actor, without the mark; never inside a transformation of JAX."""
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((policy, batch)))
         if not traced and not isinstance(policy, int | np.integer):
             trust = self._trust(policy, batch)
             if not trust.mark:
-                warnings.warn(f"this value means little: {trust.reason}", stacklevel=3)
+                warnings.warn(f"this value is unreliable: {trust.reason}", stacklevel=3)
 
     def _trust(self, policy: Policy, batch: Float[Array, "batch obs"]) -> valuation.Trust:
         normalizer = self.normalizer if self.config.normalize else None
@@ -165,7 +167,7 @@ class TrainedAgent:
         return valuation.gradient(self.critics, self._sight, self._policy(policy), batch, critic, second_term)
 
     def compare(self, policy_a: int | Policy, policy_b: int | Policy, obs: Any) -> Comparison:
-        """How much more policy a is worth than policy b at these observations, without running either."""
+        """Returns the difference in value between two policies at these observations, without running either."""
         batch, _ = self._batch(obs)
         for policy in (policy_a, policy_b):
             self._warn_if_far(policy, batch)
@@ -238,7 +240,7 @@ class TrainedAgent:
         return self.policy(policy) if policy is None or isinstance(policy, int | np.integer) else policy
 
     def _batch(self, obs: Any) -> tuple[Float[Array, "batch obs"], bool]:
-        """Observations, flat and with a leading axis, and whether it was but one."""
+        """Returns observations, flat and with a leading axis, and whether there was only one."""
         if isinstance(obs, dict) or (isinstance(obs, list | tuple) and self._of_parts(obs)):
             obs = self._flattened(obs)
         shape, flat = np.shape(obs), (self.spec.obs_dim,)
@@ -268,11 +270,11 @@ class TrainedAgent:
             except fault:
                 counts = {len(part) if np.ndim(part) else 0 for part in leaves_of(obs)}
                 count = counts.pop() if len(counts) == 1 else 0
-                with contextlib.suppress(*fault):  # then what was wrong at first is told
+                with contextlib.suppress(*fault):  # then the first error is reported
                     return np.stack([self._flat(row_of(obs, row)) for row in range(count)])
                 raise
         except fault as error:
-            raise UsageError(f"this is no observation of {self.config.task}: {error}") from error
+            raise UsageError(f"this is not an observation of {self.config.task}: {error}") from error
 
     def _flat(self, observation: Any) -> np.ndarray:
         flat = self.units.flatten(observation)
@@ -316,7 +318,7 @@ def load(
     """The agent of a run's newest whole checkpoint. Nothing in the run's folder is executed.
 
     `seed` is the number of a seed, by default the run's first. With `best` the policies are those of that seed's
-    best evaluation so far; the critics are the newest in any case. `actor` is who acts, by default the first.
+    best evaluation so far; the critics are the newest in any case. `actor` acts by default; without it the first.
     `task` and `recipe` take the place of the recorded ones, where these were given in Python or have moved.
     """
     prepare()
@@ -333,12 +335,14 @@ def load(
     of_seed = lambda tree: ensembles.member(tree, config.seed_numbers.index(seed))
     state = load_state(config, newest, spec)[0]
     learned, seen = of_seed(state.agent), of_seed(state.normalizer)
-    policies, normalizer = config.agent.evaluation_policies(learned), seen
+    policies, normalizer, best_frame = config.agent.evaluation_policies(learned), seen, None
     if best:
-        policies, normalizer = map(of_seed, load_policies(config, newest, best=True, spec=spec)[:2])
+        policies, normalizer, facts = load_policies(config, newest, best=True, spec=spec)
+        policies, normalizer = of_seed((policies, normalizer))
+        best_frame = facts["best"]["frame"][config.seed_numbers.index(seed)]
     require_acting(policies)
     frame = int(newest.name.removeprefix("step-"))
     networks = (policies, critics_of(learned), normalizer, seen)
-    agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path)
+    agent = TrainedAgent(*networks, config, spec, units, seed, frame, run.path, best_frame=best_frame)
     agent.policy(actor)  # refuses one that is not there
     return dataclasses.replace(agent, actor=actor or 0)

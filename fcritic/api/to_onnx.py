@@ -25,7 +25,7 @@ OBSERVATION, ACTION = "observation", "action"
 """The names of the input and of the output."""
 
 MOST_DIFFERENT = 1e-3
-"""By how much of half its range an action of the file may differ from the agent's before that is no rounding."""
+"""Largest difference between an action of the file and of the agent, in half ranges, that counts as rounding."""
 
 
 def to_onnx(agent: TrainedAgent, out: str | Path, actor: int | None = None) -> float:

@@ -37,7 +37,7 @@ def trust_config(config: "TrainConfig") -> None:
 
 
 def require_trusted(task: str, folder: Path) -> None:
-    """Refuses a task, named by the run in `folder`, whose code is the run's or is not trusted as it is now."""
+    """Refuses the task of the run in `folder` if its code lies in the run or is not trusted in its present form."""
     code = envs.code_of(task)
     if code is not None:
         _require(code, f"task {task}", folder, f"fcritic check {shlex.quote(task)}")
@@ -48,12 +48,12 @@ def _require(code: Code, named: str, folder: Path, again: str) -> None:
     home = Path(os.path.realpath(folder))
     for file in code.files:
         if Path(os.path.realpath(file)).is_relative_to(home):
-            raise UsageError(f"{folder} brings the code of its own {kind}, {file}; move it out if you trust it")
+            raise UsageError(f"{folder} contains the code of its own {kind}, {file}; move it out if you trust it")
     _require_known(code, named, folder, again)
 
 
 def require_trusted_words(values: dict[str, str], file: str) -> None:
-    """Refuses a task or a recipe that a file of options names, whose code is not trusted as it is now."""
+    """Refuses a task or a recipe, named by a file of options, whose code is not trusted in its present form."""
     recipe, task = values.get("recipe", ""), values.get("task", "")
     if ":" in recipe:
         again = f"fcritic describe --recipe {shlex.quote(recipe)}"
@@ -75,9 +75,7 @@ def _require_known(code: Code, named: str, folder: Path, again: str) -> None:
     if (package := name.partition(":")[0].partition(".")[0]) in ("fcritic", "gymnasium"):
         raise UsageError(f"{folder} names the {named}, a part of {package} that no {kind} has to name")
     if found == "changed":
-        raise UsageError(
-            f"{code.files[-1]} has changed since you trusted it; if you trust it as it is now: {again}"
-        )
+        raise UsageError(f"{code.files[-1]} has changed since you trusted it; if you trust it now: {again}")
     raise UsageError(f"{folder} wants to run {name} of {code.files[-1]}; if you know and trust that code: {again}")
 
 

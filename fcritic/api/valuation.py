@@ -1,4 +1,4 @@
-"""What critics say of any policy: values, and their gradient in the policy. For one seed, in raw observations."""
+"""The critics' values of any policy, and their gradient in the policy, for one seed and raw observations."""
 
 from typing import Any, NamedTuple
 

@@ -15,14 +15,12 @@ from fcritic.agents.recipes import about
 from fcritic.api.trust import trust_config
 from fcritic.cli.parsing import parse
 from fcritic.config import TrainConfig
-from fcritic.disk import Place
 from fcritic.envs.arguments import of_words, with_arguments
 from fcritic.errors import UsageError
 from fcritic.networks.precision import on_gpu
 from fcritic.startup.backend import prepare, wake_device
 
 if TYPE_CHECKING:
-    from fcritic.runs.directory import RunDirectory
     from fcritic.training.loop import AfterEvaluation
 
 prepare()
@@ -52,7 +50,7 @@ class TrainOptions:
 
 
 def train(args: list[str]) -> int:
-    """`fcritic train`: parse, train, tell what to do next."""
+    """`fcritic train`: parse, train, say what to do next."""
     default = default_config(args)
     options = parse(TrainOptions, args, "train", TrainOptions(default))
     config = with_task_args(options)
@@ -63,7 +61,7 @@ def train(args: list[str]) -> int:
 
 
 MINUTES = {"recipe": "fac-small", "action_repeat": 4, "steps": 56_000, "warmup": 2_000, "eval_every": 8_000}
-"""What `fcritic train` does on a CPU unless it is told otherwise, which ends in minutes; on a GPU the paper's."""
+"""Defaults of `fcritic train` on a CPU, which end in minutes; a GPU has the paper's."""
 
 
 def default_config(args: list[str]) -> TrainConfig:
@@ -99,7 +97,7 @@ def values_of(args: list[str]) -> dict[str, str]:
 
 
 def _chosen_by_device(args: list[str], default: TrainConfig) -> str:
-    """One line with what the device has decided, where the command line has not."""
+    """One line with the defaults that depend on the device."""
     if "from" in values_of(args):
         return f"options that are not given are those of {values_of(args)['from']}"
     names = [name for name in MINUTES if name not in values_of(args)]
@@ -129,7 +127,7 @@ def _train(
     note: str = "",
     free: frozenset[str] = frozenset(),
 ) -> int:
-    """Trains and tells what to do next; options that are `free` may change, besides those that always may."""
+    """Trains and says what to do next; fields in `free` may change, besides those that always may."""
     prepare(config.deterministic)
     wake_device()  # before what follows, which takes most of a second to import
     from fcritic.api.beginning import beginning
@@ -162,16 +160,6 @@ def _callback(named: str | None, config: TrainConfig, out: str) -> "AfterEvaluat
     from fcritic.api.callback import after_evaluation, find_callback
 
     return after_evaluation(find_callback(named), config, out)
-
-
-def newest_of(directory: str) -> "tuple[RunDirectory, TrainConfig, Place]":
-    """A run to look at, its configuration and its newest checkpoint."""
-    from fcritic.api.trust import config_of
-    from fcritic.runs.directory import RunDirectory
-
-    run = RunDirectory.open_existing(directory)
-    config = config_of(run)
-    return run, config, run.require_checkpoint()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,14 +226,17 @@ def evaluate(args: list[str]) -> None:
 
 def evaluated(directory: str, episodes: int, best: bool = False) -> dict[str, Any]:
     """The report on new episodes of a run's actors."""
+    from fcritic.api.trust import config_of
     from fcritic.errors import require_at_least
     from fcritic.results import read as results
+    from fcritic.runs.directory import RunDirectory
     from fcritic.training.evaluate import Evaluator
     from fcritic.training.saving import load_policies
 
     require_at_least(1, episodes=episodes)
-    run, config, newest = newest_of(directory)
-    policies, normalizer, facts = load_policies(config, newest, best)
+    run = RunDirectory.open_existing(directory)
+    config = config_of(run)
+    policies, normalizer, facts = load_policies(config, run.require_checkpoint(), best)
     evaluator = Evaluator(config, episodes)
     evaluations = evaluator.evaluate(policies, normalizer, "command")
     evaluator.close()

@@ -12,22 +12,22 @@ COMMANDS = {
     "train": "train an agent, or continue the run in --out",
     "resume": "continue a run, by default to its end",
     "evaluate": "run every actor of a run on fresh environments",
-    "export": "a trained agent to give away, or its policy as an ONNX file for a robot",
+    "export": "write a trained agent to share, or its policy as an ONNX file for a robot",
     "log": "record what policies do on their task, as data for rank",
-    "rank": "which policy is best, judged from logged data alone",
-    "check": "what is wrong with an environment, before hours are spent on it",
-    "describe": "what a recipe is on a task: sizes, parameters, cost",
+    "rank": "rank policies from logged data alone",
+    "check": "check an environment before hours of training are spent on it",
+    "describe": "sizes, parameters and cost of a recipe on a task",
     "plot": "draw the learning curves of runs, or what their agents did",
-    "replay": "an episode of each actor as one HTML file, in 3D in any browser",
-    "video": "an episode as an mp4 file, where this machine can draw",
+    "replay": "write an episode of each actor as one HTML file, in 3D in any browser",
+    "video": "write an episode as an mp4 file; needs OpenGL and ffmpeg",
     "watch": "follow all runs below a folder in a web page, while they train",
-    "inspect": "what the critics of a trained agent say of policies, beside what these reach",
-    "tune": "search for options with Optuna, ending trials that lag behind",
-    "experiment": "named sets of runs: train them, see how far they are, report",
+    "inspect": "compare the critics' values of policies with measured returns",
+    "tune": "search for options with Optuna, stopping poor trials early",
+    "experiment": "list, run and report studies, which are named sets of trainings",
     "bench": "measure speed and reliability on this machine",
-    "doctor": "what this machine has, what is broken, and what mends it",
-    "theory": "judge statements of the paper on problems that can be solved exactly",
-    "explore": "judge claims about exploration on small tasks with known answers",
+    "doctor": "check this machine and say how to repair what is broken",
+    "theory": "test statements of the paper on problems with exact solutions",
+    "explore": "test claims about exploration on small tasks with known answers",
 }
 """Each command is the function of the same name, in a module of that name or in `fcritic.cli.commands`."""
 
@@ -56,7 +56,7 @@ def run(args: list[str]) -> int:
         # Only here, as it imports JAX, for which help and typing mistakes need not wait.
         command = getattr(importlib.import_module(module), args[0])
         code = command(args[1:]) or 0
-        sys.stdout.flush()  # here, where a reader that has left is no error
+        sys.stdout.flush()  # here, where a closed pipe is handled
         return code
     except UsageError as error:
         return _complain(error, 2)

@@ -44,9 +44,9 @@ def log(args: list[str]) -> None:
     """`fcritic log POLICY... --out DIR`."""
     options = parse(LogOptions, args, "log")
     if not options.policies:
-        raise UsageError("name the policies that shall act: fcritic log RUN --out DIR")
+        raise UsageError("name the policies to record: fcritic log RUN --out DIR")
     if options.episodes is not None and options.steps is not None:
-        raise UsageError("--episodes and --steps exclude each other; give one of them")
+        raise UsageError("give --episodes or --steps, not both")
     require_at_least(1, episodes=options.episodes or 1, steps=1 if options.steps is None else options.steps)
     require_at_least(0, noise=options.noise, seed=options.seed)
 
@@ -90,7 +90,7 @@ def task_of(policies: tuple[str, ...], task: str | None, action_repeat: int | No
             config = config_of(run, task)
             return task or config.task, action_repeat or config.action_repeat
     if task is None:
-        raise UsageError("no run is named that tells the task; give --task")
+        raise UsageError("the task is unknown, since no run is named; give --task")
     return task, action_repeat or 1
 
 

@@ -1,5 +1,6 @@
 """Options from dataclasses; anything that cannot be parsed becomes one line."""
 
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 from decimal import Decimal
@@ -7,7 +8,7 @@ import difflib
 import io
 import itertools
 import re
-from typing import TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
 
@@ -28,7 +29,7 @@ _REPHRASED = {
     r"invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*)\)": r"\2 must be one of \3, not \1",
     r"Unrecognized options: (.*)": r"unexpected argument \1",
 }
-"""The parser's messages in our words; one that is not here is passed on as it is."""
+"""The parser's messages in our words; any other is passed on unchanged."""
 
 
 def parse(kind: type[Options], args: list[str], command: str, default: Options | None = None) -> Options:
@@ -37,7 +38,10 @@ def parse(kind: type[Options], args: list[str], command: str, default: Options |
         known = option_names(kind if default is None else default)
         _require_known(stray, known, command)
     complaint = io.StringIO()
-    args = _whole_numbers(args, _of_type(kind if default is None else default, int))
+    found = _options(kind if default is None else default)
+    args = _whole_numbers(
+        args, {f"--{group}{name}" for group, name, _, hint in found if int in (hint, *get_args(hint))}
+    )
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.cli(kind, args=args, prog=f"fcritic {command}", default=default)
@@ -49,35 +53,25 @@ def parse(kind: type[Options], args: list[str], command: str, default: Options |
         raise UsageError(line + (hint or f"; see fcritic {command} --help")) from None
 
 
-def option_names(options: object, prefix: str = "") -> set[str]:
-    """Every option that a dataclass (or an instance of one) offers, as it is typed."""
+def option_names(options: object) -> set[str]:
+    """Returns every option that a dataclass (or an instance of one) offers, as users type it."""
     names: set[str] = set()
-    hints = get_type_hints(options if isinstance(options, type) else type(options), include_extras=True)
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name, field.default)
-        given = [getattr(extra, "name", None) for extra in get_args(hints[field.name])[1:]]
-        if dataclasses.is_dataclass(value):
-            names |= option_names(value, prefix if "" in given else f"{prefix}{field.name}.")
-            continue
-        name = next(filter(None, given), field.name).replace("_", "-")
-        names.add(f"--{prefix}{name}".replace("_", "-"))
-        if isinstance(value, bool):
-            names.add(f"--{prefix}no-{name}".replace("_", "-"))
+    for group, name, value, _ in _options(options):
+        names |= {f"--{group}{name}", f"--{group}no-{name}"} if isinstance(value, bool) else {f"--{group}{name}"}
     return names
 
 
-def _of_type(options: object, kind: type, prefix: str = "") -> set[str]:
-    """The options, as they are typed, that take one value of a type."""
-    names: set[str] = set()
+def _options(options: object, group: str = "") -> Iterator[tuple[str, str, Any, Any]]:
+    """Yields group, name, default and type of every option, both names as users type them."""
     hints = get_type_hints(options if isinstance(options, type) else type(options), include_extras=True)
     for field in dataclasses.fields(options):
         hint, value = hints[field.name], getattr(options, field.name, field.default)
         given = [getattr(extra, "name", None) for extra in get_args(hint)[1:]]
+        name = next(filter(None, given), field.name).replace("_", "-")
         if dataclasses.is_dataclass(value):
-            names |= _of_type(value, kind, prefix if "" in given else f"{prefix}{field.name}.")
-        elif hint is kind or kind in get_args(hint):
-            names.add(f"--{prefix}{field.name}".replace("_", "-"))
-    return names
+            yield from _options(value, group if "" in given else f"{group}{name}.")
+        else:
+            yield group, name, value, hint
 
 
 def _whole_numbers(args: list[str], options: set[str]) -> list[str]:

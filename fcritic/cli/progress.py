@@ -1,4 +1,4 @@
-"""How far a long command is and how long it will take, on stderr: a line of a terminal, or a few in a pipe."""
+"""Progress and remaining time of a long command, on stderr: a line of a terminal, or a few in a pipe."""
 
 from collections.abc import Iterator
 import contextlib
@@ -13,7 +13,7 @@ EVERY = {True: 0.2, False: 10.0}
 
 
 class Progress:
-    """Tells how far something is."""
+    """Prints the progress of a command."""
 
     def __init__(self, what: str, quiet: bool = False):
         self._what, self._quiet = what, quiet
@@ -22,7 +22,7 @@ class Progress:
         self._open = False
 
     def __call__(self, share: float, note: str = "") -> None:
-        """Tells that this share (0 to 1) is done, unless the last line is recent."""
+        """Prints that this share (0 to 1) is done, unless the last line is recent."""
         now = time.monotonic()
         if self._quiet or (now - self._told < EVERY[self._terminal] and share < 1):
             return
@@ -40,7 +40,7 @@ class Progress:
 
 @contextlib.contextmanager
 def alive(what: str, quiet: bool = False) -> Iterator[None]:
-    """A block of unknown length: says on stderr that it has begun, and now and then that it still works."""
+    """A block of unknown length: prints on stderr that it has begun and, from time to time, that it still runs."""
     done, begun = threading.Event(), time.monotonic()
 
     def tell() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
-from fcritic.cli.commands import Directory, newest_of
+from fcritic.cli.commands import Directory
 from fcritic.cli.parsing import parse
 from fcritic.disk import Place, destination
 from fcritic.errors import UsageError, require_at_least
@@ -32,25 +32,25 @@ class ReplayOptions:
 
 def replay(args: list[str]) -> None:
     """`fcritic replay DIR`: play, write the page, say what is in it."""
-    options = parse(ReplayOptions, args, "replay")
-    require_episode_seed(options.episode_seed)
-    run, config, newest = newest_of(options.directory)
-    out = destination(options.out, run.place / "replay.html")
-    require_writable(out, (".html", ".htm"))
-
-    from fcritic.view.cast import Cast
+    from fcritic.api.load import load
+    from fcritic.runs.directory import RunDirectory
     from fcritic.view.replaying import MOST_ACTORS, write_replay
 
-    cast = Cast(config, newest, options.seed, options.best)
-    chosen = sorted(set(options.actor)) or list(range(min(cast.size, MOST_ACTORS)))
+    options = parse(ReplayOptions, args, "replay")
+    require_episode_seed(options.episode_seed)
+    run = RunDirectory.open_existing(options.directory)
+    out = destination(options.out, run.place / "replay.html")
+    require_writable(out, (".html", ".htm"))
+    agent = load(options.directory, options.seed, options.best)
+    chosen = sorted(set(options.actor)) or list(range(min(agent.actors, MOST_ACTORS)))
     for index in chosen:
-        cast.actor(index)  # refuses what is not there before anything is played
-    outcome = write_replay(cast, chosen, options.episode_seed, out)
+        agent.policy(index)  # refuses what is not there before anything is played
+    outcome = write_replay(agent, chosen, options.episode_seed, out)
     print(json.dumps(outcome, indent=2) if options.json else _text(outcome))
 
 
 def require_episode_seed(seed: int) -> None:
-    """Refuses what is no seed of an environment."""
+    """Refuses a number that cannot seed an environment."""
     require_at_least(0, episode_seed=seed)
     if seed >= 2**32:
         raise UsageError(f"--episode-seed must be below {2**32}, not {seed}")

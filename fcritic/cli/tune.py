@@ -83,11 +83,13 @@ def tune(args: list[str]) -> None:
 
 
 def _config(file: str, words: list[str]) -> TrainConfig:
-    """The config of a trial, through the same door as a command line. The file is data and may be a stranger's."""
+    """Parses the config of a trial like a command line. The file is data that others may have written."""
     require_trusted_words(values_of(words), file)
     options = parse(TrainOptions, words, "train", TrainOptions(default_config(words)))
     if options.out is not None or options.yes or options.quiet or options.json or options.callback is not None:
-        raise UsageError("a search sets --out itself and prints by itself; leave out what is no option of training")
+        raise UsageError(
+            "a search sets --out itself and prints by itself; leave out the options that do not belong to training"
+        )
     return with_task_args(options)
 
 

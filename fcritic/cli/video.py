@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from fcritic.cli.commands import Directory, newest_of
+from fcritic.cli.commands import Directory
 from fcritic.cli.parsing import parse
 from fcritic.cli.replay import require_episode_seed, require_writable
 from fcritic.disk import destination
@@ -46,8 +46,8 @@ def video(args: list[str]) -> None:
     require_at_least(1, fps=options.fps)
     if max(options.width, options.height) > LARGEST or options.fps > 240:
         raise UsageError(f"--width and --height must be at most {LARGEST}, --fps at most 240")
+    from fcritic.api.load import load
     from fcritic.runs.directory import RunDirectory
-    from fcritic.view.cast import Cast
     from fcritic.view.film import Film, choose_drawing, find_encoder, shoot
 
     run = RunDirectory.open_existing(options.directory)
@@ -55,10 +55,9 @@ def video(args: list[str]) -> None:
     require_writable(out, (".mp4",))
     find_encoder()
     can_draw = choose_drawing()  # before anything asks for the suite's tasks, which imports MuJoCo
-    _, config, newest = newest_of(options.directory)
-    cast = Cast(config, newest, options.seed, options.best)
+    agent = load(options.directory, options.seed, options.best)
     film = Film(out, options.width, options.height, options.fps, can_draw)
-    outcome = {"film": str(out)} | shoot(cast, options.actor, options.episode_seed, film)
+    outcome = {"film": str(out)} | shoot(agent, options.actor, options.episode_seed, film)
     played = f"return {outcome['return']:.1f} in {outcome['steps']:,} actions"
     text = f"wrote {out}: {outcome['frames']:,} pictures, {played}"
     print(json.dumps(outcome, indent=2) if options.json else text)

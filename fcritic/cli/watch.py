@@ -33,7 +33,7 @@ def watch(args: list[str]) -> None:
     options = parse(WatchOptions, args, "watch")
     root = Path(options.directory)
     if not root.is_dir():
-        raise UsageError(f"{root} is no folder; name one that holds runs: fcritic watch DIR")
+        raise UsageError(f"{root} is not a folder; name one that contains runs: fcritic watch DIR")
     watcher = Watcher(root)
     if options.json:
         print(json.dumps(watcher.snapshot(), indent=2))

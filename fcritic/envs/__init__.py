@@ -91,7 +91,7 @@ def code_of(task: str) -> Code | None:
     """The Python code that a task would run, and the files that its arguments name; runs none of it.
 
     None for tasks of DeepMind Control, Gymnasium and this package, and for a callable that this program has given.
-    What arguments do in code of others is for that code to say, so they are a part of its name.
+    Arguments may change what foreign code does, so they are a part of its name.
     """
     require_name(task)
     name, arguments = split(task)
@@ -195,7 +195,7 @@ def task_units(task: str, action_repeat: int = 1) -> tuple[EnvSpec, Units]:
 def _own_vector(
     task: str, count: int, action_repeat: int = 1, processes: int = 0, on_fault: OnFault = "stop"
 ) -> "gymnasium.vector.VectorEnv | None":
-    """What a factory of vector environments builds, or None where the task is no such factory."""
+    """Returns what a factory of vector environments builds, or None for any other task."""
     name, arguments = split(task)
     factory = find_factory(name) if ":" in name else None
     if factory is None or not takes_many(factory):

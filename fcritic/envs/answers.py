@@ -77,9 +77,9 @@ def write_step(board: Board, row: int, answer: Step) -> bool:
 
 
 def success_in(info: Any) -> float:
-    """What Gymnasium's infos of the last step say of an episode, 1 or 0; NaN where they say nothing usable.
+    """Returns the success of an episode from Gymnasium's infos of the last step, 1 or 0; NaN where they lack it.
 
-    There is no rule for it but a custom: `is_success`, and `success` in older environments.
+    By convention this is `is_success`, or `success` in older environments.
     """
     for name in ("is_success", "success"):
         value = info.get(name) if isinstance(info, dict) else None

@@ -22,7 +22,7 @@ MOST, LONGEST, DEEPEST = 30, 300, 3
 """Arguments of a task, letters of one or entries of a list, and lists in lists."""
 
 LARGEST = {int: 10**6, float: 1e12}
-"""More is a slip or a forgery: repeated inside a simulator it would never come back."""
+"""Larger numbers are mistakes: a simulator may loop that often and never return."""
 
 OURS = ("render_mode", "disable_env_checker", "additional_wrappers", "random", "num_envs", "seed")
 """What fcritic itself gives to those who build environments."""
@@ -44,7 +44,7 @@ def split(task: str) -> tuple[str, Arguments]:
 
 
 def of_words(words: Iterable[str]) -> Arguments:
-    """Arguments as they are typed, ``name=value``; a value that is no JSON is a word."""
+    """Arguments as they are typed, ``name=value``; a value that is not JSON is a word."""
     arguments: Arguments = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -77,7 +77,7 @@ def require_known(task: str, build: Callable, arguments: Arguments) -> None:
     """Refuses arguments that a function does not take, by the closest that it does."""
     try:
         parameters = inspect.signature(build).parameters
-    except (TypeError, ValueError):  # some built-in callables do not tell
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return
@@ -96,7 +96,7 @@ def _value(text: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """As it is typed; words that would be read as something else are in quotation marks."""
+    """The value as text; words that would be read as something else are in quotation marks."""
     if isinstance(value, str) and isinstance(_value(value), str) and _value(value) == value:
         return value
     return json.dumps(value, separators=(",", ":"))
@@ -107,15 +107,15 @@ def _quoted(text: str) -> str:
 
 
 def _require_plain(arguments: Mapping[str, Any]) -> None:
-    """Refuses what nobody would type: names that are none, things that are no plain values, sizes out of range."""
+    """Refuses names that are not identifiers, values that are not plain, and sizes out of range."""
     if len(arguments) > MOST:
         raise UsageError(f"a task takes at most {MOST} arguments, not {len(arguments)}")
     for name, value in arguments.items():
         shown = f"the task's argument {name!r:.40}"
         if not isinstance(name, str) or not name.isascii() or not name.isidentifier() or len(name) > 60:
-            raise UsageError(f"{shown} is no name; give --task-args name=value")
+            raise UsageError(f"{shown} is not a name; give --task-args name=value")
         if name in OURS or name.startswith("__"):
-            raise UsageError(f"{shown} is not for you to give: fcritic sets it itself")
+            raise UsageError(f"{shown} is set by fcritic itself; leave it out")
         for leaf in _leaves([value]):
             kind = type(leaf)
             if kind not in (bool, int, float, str, type(None)):

@@ -1,4 +1,4 @@
-"""What the training loop asks of one environment, and its units. Everything here is NumPy on the host."""
+"""The interface of one environment to the training loop, and its units, in NumPy on the host."""
 
 import abc
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 EPISODE_LIMIT = 100_000
-"""Actions after which an evaluation gives up: a task without an end cannot be evaluated by episodes."""
+"""Actions after which an evaluation gives up: a task without an end has no episodes to evaluate."""
 
 EnvState = dict[str, np.ndarray]
 """Named arrays that put an environment back exactly where it was, in the middle of an episode."""
@@ -47,7 +47,7 @@ class ActionRange:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Units:
-    """What a task itself shows and takes, beside what the networks see and do."""
+    """The task's own observations and actions, beside those of the networks."""
 
     actions: ActionRange
     obs_shape: tuple[int, ...] | None
@@ -108,7 +108,7 @@ class AbstractEnv(abc.ABC):
     spec: EnvSpec
     name: str = ""  # of the task, for messages
     success: float = math.nan
-    """Whether the episode that has just ended succeeded, 1 or 0, where the task tells it."""
+    """Whether the episode that has just ended succeeded, 1 or 0; NaN where the task does not report it."""
 
     @functools.cached_property
     def units(self) -> Units:
@@ -121,7 +121,7 @@ class AbstractEnv(abc.ABC):
 
     @abc.abstractmethod
     def reseed(self, seed: int) -> None:
-        """From the next `reset` on, be like an environment that was built with this seed."""
+        """Makes the next `reset` behave as in an environment built with this seed."""
 
     @abc.abstractmethod
     def step(self, action: np.ndarray) -> Step:
@@ -129,14 +129,14 @@ class AbstractEnv(abc.ABC):
 
     @abc.abstractmethod
     def state(self) -> EnvState | None:
-        """Everything `restore` needs, or None where this environment cannot tell its state."""
+        """Returns everything `restore` needs, or None where the state cannot be saved."""
 
     @abc.abstractmethod
     def restore(self, state: EnvState) -> None:
         """Continues exactly from a saved state, also in an environment built with another seed."""
 
     def simulation(self) -> "tuple[mujoco.MjModel, mujoco.MjData] | None":
-        """MuJoCo's model and data as they are now, to look at, or None where the task is not made with MuJoCo."""
+        """Returns MuJoCo's current model and data, read-only, or None where the task does not use MuJoCo."""
         return None
 
     def close(self) -> None:  # noqa: B027 (most have nothing to free)

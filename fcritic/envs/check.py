@@ -1,6 +1,7 @@
-"""What is wrong with an environment, in words, before hours are spent on it.
+"""A check of an environment before hours of training are spent on it.
 
-Its declared spaces are looked at, then the answers to a walk of random actions, then whether it repeats itself.
+It looks at the declared spaces, then at the answers to random actions, then at whether the environment is
+reproducible.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from fcritic.envs.local import LONGEST, Hang, Watch
 from fcritic.envs.own import Task, call, find_factory, name_of, takes_many, told
 from fcritic.errors import EnvironmentFault, UsageError, require_at_least
 
-# What a check says
+# Findings
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -77,7 +78,7 @@ class Report:
     def __str__(self) -> str:
         ordered = sorted(self.findings, key=lambda finding: LEVELS.index(finding.level))
         counts = [_count(len(self.named(level)), level) for level in LEVELS]
-        verdict = "it can be trained on" if self.healthy else "mend the errors before training"
+        verdict = "ready for training" if self.healthy else "correct the errors before training"
         return "\n".join([*(finding.text() for finding in ordered), f"{self.task}: {', '.join(counts)}; {verdict}"])
 
 
@@ -85,11 +86,11 @@ def _count(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
-# The environment under examination, as Gymnasium has it and as the training would use it
+# The environment under test, as Gymnasium and as training see it
 
 
 class Plain(gymnasium.Env):
-    """An `AbstractEnv` in Gymnasium's clothes."""
+    """An `AbstractEnv` behind Gymnasium's interface."""
 
     def __init__(self, inner: envs.AbstractEnv):
         self.inner = inner
@@ -161,12 +162,12 @@ class Subject:
         return lambda: envs.make(self.task, seed=0)
 
     def build(self) -> gymnasium.Env:
-        """A new one; what is no environment is a TypeError."""
+        """Returns a new one; raises TypeError if it is not an environment."""
         env = self.timed(self._build)
         if isinstance(env, envs.AbstractEnv):
             return Plain(env)
         if not isinstance(env, gymnasium.Env):
-            raise TypeError(f"the factory returned {env!r:.60}, which is no gymnasium.Env")
+            raise TypeError(f"the factory returned {env!r:.60}, which is not a gymnasium.Env")
         return env
 
     def as_trained(self, seed: int) -> envs.AbstractEnv:
@@ -184,7 +185,7 @@ class Subject:
             return function(*arguments, **options)
 
 
-# A walk of random actions: every answer is looked at, and what is needed to judge them together is kept
+# A walk of random actions, which checks every answer and keeps what judging the whole walk needs
 
 SEED = 123
 WALK_LIMIT = 20.0
@@ -201,13 +202,13 @@ class Ending(NamedTuple):
 
 @dataclasses.dataclass
 class Walk:
-    """What was seen on the way."""
+    """The record of a walk."""
 
     obs: list[np.ndarray] = dataclasses.field(default_factory=list)
     rewards: list[float] = dataclasses.field(default_factory=list)
     endings: list[Ending] = dataclasses.field(default_factory=list)
     length: int = 0
-    """Steps of the episode that is under way."""
+    """Steps of the current episode."""
     stepping: float = 0.0
     resetting: float = 0.0
     """Seconds."""
@@ -233,7 +234,7 @@ class Walker:
         self._kept: tuple[Any, np.ndarray] | None = None
 
     def go(self, steps: int) -> bool:
-        """Takes so many steps in as many episodes as that needs; False where an answer made it impossible."""
+        """Takes this many steps in as many episodes as needed; returns False if an answer prevented that."""
         begun = time.monotonic()
         try:
             self._reset(SEED)
@@ -242,9 +243,7 @@ class Walker:
                     self._try_beyond()
                     self._reset(None)
         except WrongAnswer as error:
-            self._found(
-                "error", "wrong-answer", str(error), "see what an environment must promise: docs/environments.md"
-            )
+            self._found("error", "wrong-answer", str(error), "see the requirements in docs/environments.md")
         except Hang:
             self._found("error", "too-slow", f"a call did not come back within {self._subject.timeout:g} s")
         except EnvironmentFault as error:
@@ -337,7 +336,7 @@ class Walker:
             yield "note", "observation-dtype", what, "harmless here: all become float32", "observation"
 
     def _try_beyond(self) -> None:
-        """One step after the end, which the training never takes: it must not spoil the next episode."""
+        """Takes one step after the end, which training never does: it must not affect the next episode."""
         if self.walk.goes_on is None:
             try:
                 self._subject.timed(self.env.step, self.random_action())
@@ -346,7 +345,7 @@ class Walker:
                 self.walk.goes_on = False
 
 
-# What the declared spaces tell, before anything is run
+# Judging the declared spaces, before anything is run
 
 WIDE = 100.0
 """Action ranges that differ by more than this factor, or bounds beyond 10 times this, look like mistakes."""
@@ -387,7 +386,7 @@ def _actions(space: Any) -> Iterator[Finding]:
     span = (space.high - space.low).astype(np.float64).ravel()
     advice = "declare for each actuator the range that it can use"
     if (span == 0).any():
-        what = f"action[{int(np.argmin(span))}] has a range of zero: it can do nothing"
+        what = f"action[{int(np.argmin(span))}] has a range of zero, so it has no effect"
         yield Finding("warning", "actions-scale", what, where, advice)
     elif span.max() > WIDE * span.min() or max(np.abs(space.low).max(), np.abs(space.high).max()) > 10 * WIDE:
         what = f"the ranges of actions run from {span.min():g} to {span.max():g}"
@@ -408,7 +407,7 @@ def _observations(space: Any) -> Iterator[Finding]:
     size = sum(int(np.prod(leaf.shape)) for _, leaf in leaves)
     if images or size > MANY:
         what = f"{images[0] if images else 'the observation'} looks like an image: {size:,} numbers in all"
-        advice = "the networks here are for dozens to hundreds of numbers; give positions and velocities instead"
+        advice = "the networks here expect dozens to hundreds of numbers; give positions and velocities instead"
         yield Finding("warning", "observation-image", what, "observation_space", advice)
     if len(leaves) > 1:
         order = ", ".join(field.removeprefix("observation") for field, _ in leaves[:6])
@@ -425,7 +424,7 @@ def _leaves(space: Any, field: str) -> Iterator[tuple[str, Any]]:
         yield field, space
 
 
-# What a whole walk tells: rewards, ends of episodes, scales of observations, speed
+# Judging a whole walk: rewards, ends of episodes, scales of observations, speed
 
 HUGE, TINY = 1000.0, 1e-3
 """Rewards beyond these make values that networks learn badly."""
@@ -453,17 +452,17 @@ def _rewards(walk: Walk) -> Iterator[Finding]:
         what = f"rewards reach {largest:g}, so values reach {largest / (1 - 0.99):.2g} with a discount of 0.99"
         yield Finding("warning", "reward-huge", what, where, "divide rewards until most are between -1 and 1")
     elif largest < TINY:
-        what = f"no reward is larger than {largest:g}: differences drown in the critics' errors"
+        what = f"no reward is larger than {largest:g}: differences vanish in the critics' errors"
         yield Finding("warning", "reward-tiny", what, where, "multiply rewards until some are near 1")
     elif walk.steps > 1 and np.ptp(rewards) == 0 and not any(ending.terminated for ending in walk.endings):
-        what = f"every reward was {rewards[0]:g} and nothing terminated: all policies are worth the same"
+        what = f"every reward was {rewards[0]:g} and nothing terminated: all policies have the same value"
         yield Finding("warning", "reward-constant", what, where, "let the reward depend on what is done")
 
 
 def _endings(walk: Walk, limit: int | None) -> Iterator[Finding]:
     if not walk.endings:
         if limit is None or limit > EPISODE_LIMIT:
-            what = "no episode ended, and there is no time limit: an evaluation would never be over"
+            what = "no episode ended, and there is no time limit: an evaluation would never end"
             advice = "set max_episode_steps when registering, or wrap it in gymnasium.wrappers.TimeLimit"
             yield Finding("warning", "never-ends", what, f"{walk.steps} random steps", advice)
         return
@@ -475,7 +474,7 @@ def _endings(walk: Walk, limit: int | None) -> Iterator[Finding]:
     confusions = list(_confusions(walk, limit, lengths))
     yield from confusions
     if not confusions and limit is None and not any(ending.truncated for ending in walk.endings):
-        what = "episodes end by termination alone: one that a good policy never ends makes evaluation give up"
+        what = "episodes end by termination alone: evaluation gives up on one that a good policy never ends"
         advice = f"add a time limit (max_episode_steps) if episodes can exceed {EPISODE_LIMIT:,} steps"
         yield Finding("note", "no-time-limit", what, advice=advice)
     if walk.goes_on:
@@ -515,13 +514,13 @@ def _scales(obs: np.ndarray) -> Iterator[Finding]:
             f"observation[{most}] varies by {deviations[most]:.2g}, observation[{least}] by {deviations[least]:.2g}"
         )
         yield Finding(
-            "note", "observation-scales", what, advice="keep the normaliser on (it is by default: --normalize)"
+            "note", "observation-scales", what, advice="keep the normaliser on (--normalize, the default)"
         )
 
 
 def _speed(walk: Walk) -> Iterator[Finding]:
     rate = walk.steps / max(walk.stepping + walk.resetting, 1e-9)
-    what = f"{rate:,.0f} steps per second: a million steps take {_duration(1e6 / rate)} here, learning apart"
+    what = f"{rate:,.0f} steps per second: a million steps take {_duration(1e6 / rate)} here, without learning"
     if rate < SLOW:
         advice = "spread copies over processes: --envs 8 --env-processes 4"
         yield Finding("warning", "slow", what, advice=advice)
@@ -536,7 +535,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-# Does it repeat: the same seed, the episode after the last, and the state that was saved
+# Reproducibility: the same seed, the episode after the last, and a saved state
 
 STEPS = 20
 
@@ -573,7 +572,7 @@ def judge_repeats(subject: Subject, walker: Walker) -> Iterator[Finding]:
             "call super().reset(seed=seed) and draw from self.np_random only, not from np.random or random",
         )
     elif differs is not None:
-        what = "two copies with the same seed and the same actions part"
+        what = "two copies with the same seed and the same actions differ"
         advice = "draw from self.np_random only; beware of time, threads and global generators"
         yield Finding("warning", "not-deterministic", what, f"step {differs}", advice)
     else:
@@ -588,13 +587,13 @@ def judge_repeats(subject: Subject, walker: Walker) -> Iterator[Finding]:
 def _leaks(fresh: list[Seen], used: list[Seen]) -> Iterator[Finding]:
     differs = _first_difference(fresh, used)
     if differs is not None:
-        what = "an episode is not like that of a fresh copy with the same seed: an earlier one shows"
-        advice = "set back in reset all that an episode changes"
+        what = "an episode differs from that of a fresh copy with the same seed: an earlier one leaves traces"
+        advice = "restore in reset everything that an episode changes"
         yield Finding("warning", "reset-leaks", what, f"step {differs}" if differs else "reset", advice)
 
 
 def _run(subject: Subject, walker: Walker, env: gymnasium.Env, seed: int, actions: list[np.ndarray]) -> list[Seen]:
-    """What a copy answers to these actions, up to the end of the episode."""
+    """Returns a copy's answers to these actions, up to the end of the episode."""
     seen = [Seen(walker.flatten(subject.timed(env.reset, seed=seed)[0]), 0.0, False)]
     for action in actions:
         obs, reward, terminated, truncated, _ = subject.timed(env.step, action.copy())
@@ -629,7 +628,7 @@ def _resumes(one: AbstractEnv, other: AbstractEnv, exact: bool) -> Iterator[Find
             )
             if not here.same(there):
                 if exact:  # otherwise nothing could be the same
-                    yield _inexact(f"it parts {number} steps later", where)
+                    yield _inexact(f"it differs {number} steps later", where)
                 return
             if here.over:
                 break
@@ -656,7 +655,7 @@ def _no_state(has_methods: bool) -> Finding:
 
 
 def _inexact(what: str, where: str) -> Finding:
-    advice = "save all that decides the future, the random generator included"
+    advice = "save everything that determines the future, including the random generator"
     return Finding("error", "state-inexact", f"a saved state does not continue where it was: {what}", where, advice)
 
 
@@ -664,7 +663,7 @@ def _inexact(what: str, where: str) -> Finding:
 
 
 def check(task: Task, steps: int = 1000, timeout: float = 60.0) -> Report:
-    """Looks for what is wrong with an environment: its spaces, its answers, its episodes, whether it repeats.
+    """Checks an environment: its spaces, its answers, its episodes, its reproducibility.
 
     `task` is what `fcritic train --task` takes, or a callable that builds the environment. `steps` random actions
     are taken, in at most 20 s; a call that takes longer than `timeout` seconds is an error.

@@ -97,7 +97,7 @@ class DMCEnv(AbstractEnv):
         return _flat(self._env.reset().observation)
 
     def reseed(self, seed: int) -> None:
-        """From the next `reset` on, be like an environment that was built with this seed."""
+        """Makes the next `reset` behave as in an environment built with this seed."""
         if self._domain == "lqr":
             self._build(seed)  # lqr draws its springs when it is built
         self._seed = seed
@@ -155,7 +155,7 @@ class DMCEnv(AbstractEnv):
         self._env._reset_next_step = bool(state["over"])
 
     def simulation(self) -> "tuple[mujoco.MjModel, mujoco.MjData]":
-        """MuJoCo's model and data as they are now, to look at."""
+        """Returns MuJoCo's current model and data, read-only."""
         return self._env.physics.model.ptr, self._env.physics.data.ptr
 
     def close(self) -> None:

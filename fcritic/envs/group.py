@@ -1,7 +1,7 @@
 """A group of environments behind one interface, wherever they run: here, in worker processes, in Gymnasium.
 
 Environments are counted through, seed by seed. What they answer is written on a board with a row for each; what
-goes wrong is returned, never raised, so that one sick environment cannot hide what the healthy ones did.
+goes wrong is returned, never raised, so that one faulty environment does not hide the answers of the others.
 """
 
 import abc
@@ -33,7 +33,7 @@ class Board:
     """The latest answers of a group, and the actions they answer. Rows of troubled environments mean nothing.
 
     ``first_obs`` is valid where an episode has just begun: after `reset`, and after a step with ``last``.
-    ``success`` is valid after a step with ``last``, and NaN where the task does not tell it.
+    ``success`` is valid after a step with ``last``, and NaN where the task does not report it.
     """
 
     reward: np.ndarray
@@ -104,7 +104,7 @@ class AbstractGroup(abc.ABC):
 
     @abc.abstractmethod
     def states(self) -> tuple[list[EnvState | None], list[Trouble]]:
-        """The state of every environment; None for those that cannot tell it."""
+        """The state of every environment; None for those that cannot be saved."""
 
     @abc.abstractmethod
     def restore(self, states: Mapping[int, EnvState]) -> list[Trouble]:

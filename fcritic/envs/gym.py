@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import gymnasium
     import mujoco
 
-# Which spaces can be used, and the way between them and flat arrays
+# Spaces that can be used, and their conversion to flat arrays
 
 Flatten = Callable[[Any], np.ndarray]
 
@@ -113,7 +113,7 @@ def _unflattened(space: Any, flat: Any) -> Any:
     return dict(zip(space.spaces, found, strict=True)) if isinstance(space, Dict) else tuple(found)
 
 
-# The state of environments in mid-episode, where it can be told exactly: Gymnasium has no way to save one
+# The state of environments in mid-episode, where it can be saved exactly: Gymnasium has no interface for that
 
 _STATELESS = frozenset(
     {
@@ -128,7 +128,7 @@ _CLASSIC = frozenset({"PendulumEnv", "Continuous_MountainCarEnv"})
 
 
 class AbstractStateKeeper(abc.ABC):
-    """Tells and restores what one environment, without its wrappers, has in it."""
+    """Saves and restores the state of one environment without its wrappers."""
 
     def before_step(self) -> None:  # noqa: B027 (only MuJoCo needs it)
         """Called before every step."""
@@ -137,16 +137,16 @@ class AbstractStateKeeper(abc.ABC):
         """Called when an episode has begun."""
 
     @abc.abstractmethod
-    def tell(self) -> EnvState | None:
-        """Named arrays from which `put_back` restores the environment."""
+    def save(self) -> EnvState | None:
+        """Named arrays from which `restore` restores the environment."""
 
     @abc.abstractmethod
-    def put_back(self, state: EnvState) -> None:
+    def restore(self, state: EnvState) -> None:
         """Restores a state in an environment that has just been reset."""
 
 
 def find_state_keeper(env: Any) -> AbstractStateKeeper | None:
-    """The one that fits this environment, or None where its state cannot be told."""
+    """Returns the one that fits this environment, or None where its state cannot be saved."""
     limits = 0
     while env is not env.unwrapped:
         limits += type(env).__name__ == "TimeLimit"
@@ -173,15 +173,15 @@ class OwnMethods(AbstractStateKeeper):
     def __init__(self, env: Any):
         self._env = env
 
-    def tell(self) -> EnvState | None:
-        """What the environment says, where that is named arrays."""
+    def save(self) -> EnvState | None:
+        """Returns the environment's own state, or None if that is not named arrays."""
         state = self._env.get_state()
         if not (isinstance(state, dict) and all(isinstance(part, np.ndarray) for part in state.values())):
             return None
         return {name: part.copy() for name, part in state.items()}
 
-    def put_back(self, state: EnvState) -> None:
-        """Leaves it to the environment."""
+    def restore(self, state: EnvState) -> None:
+        """Restores it by the environment's own method."""
         self._env.set_state(state)
 
 
@@ -191,11 +191,11 @@ class ClassicControl(AbstractStateKeeper):
     def __init__(self, env: Any):
         self._env = env
 
-    def tell(self) -> EnvState:
+    def save(self) -> EnvState:
         """Its type is kept too: MountainCar begins in double precision and goes on in single."""
         return {"state": np.array(self._env.state), "rng": generator_state(self._env.np_random)}
 
-    def put_back(self, state: EnvState) -> None:
+    def restore(self, state: EnvState) -> None:
         """Exact: nothing else in these environments ever changes."""
         self._env.state = state["state"]
         set_generator_state(self._env.np_random, state["rng"])
@@ -205,7 +205,7 @@ class MuJoCo(AbstractStateKeeper):
     """Gymnasium's MuJoCo environments.
 
     After a step, the positions of bodies in MuJoCo's data are those before its last integration, and some
-    rewards are computed from them in the next step. They are no part of MuJoCo's state. So the state before the
+    rewards are computed from them in the next step. They are not part of MuJoCo's state. So the state before the
     last step is kept too, and that step is simulated once more.
     """
 
@@ -218,7 +218,7 @@ class MuJoCo(AbstractStateKeeper):
         self._stepped = False
 
     def before_step(self) -> None:
-        """Notes from where the step is taken."""
+        """Notes the state before the step."""
         self._read(self._before)
         self._stepped = True
 
@@ -233,7 +233,7 @@ class MuJoCo(AbstractStateKeeper):
     def _write(self, physics: np.ndarray) -> None:
         self._mujoco.mj_setState(self._env.model, self._env.data, physics, self._kind)
 
-    def tell(self) -> EnvState:
+    def save(self) -> EnvState:
         """The physics now and before the last step, whether there was one, and the random generator."""
         return {
             "physics": self._read(np.empty_like(self._before)),
@@ -242,7 +242,7 @@ class MuJoCo(AbstractStateKeeper):
             "rng": generator_state(self._env.np_random),
         }
 
-    def put_back(self, state: EnvState) -> None:
+    def restore(self, state: EnvState) -> None:
         """Simulates the last step again, and then makes sure of the physics."""
         self._write(state["physics"])
         if state["stepped"]:
@@ -281,7 +281,7 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
 # Environments
 
 ANSWER = ("observation", "reward", "terminated", "truncated", "info")
-"""What a step returns."""
+"""The values that a step returns."""
 
 
 class GymEnv(AbstractEnv):
@@ -320,7 +320,7 @@ class GymEnv(AbstractEnv):
         return self._spaces.flatten(observation) if seed is None else self._checked_first(observation)
 
     def reseed(self, seed: int) -> None:
-        """From the next `reset` on, be like an environment that was built with this seed."""
+        """Makes the next `reset` behave as in an environment built with this seed."""
         self._seed = seed
 
     def _checked_first(self, observation: Any) -> np.ndarray:
@@ -353,8 +353,8 @@ class GymEnv(AbstractEnv):
         return Step(self._spaces.flatten(observation), total, 0.0 if terminated else 1.0, last)
 
     def state(self) -> EnvState | None:
-        """The environment's state and the time limit's count, or None where it cannot be told."""
-        own = None if self._keeper is None else self._keeper.tell()
+        """Returns the environment's state and the time limit's count, or None where it cannot be saved."""
+        own = None if self._keeper is None else self._keeper.save()
         if own is None:
             return None
         elapsed = getattr(self._time_limit, "_elapsed_steps", None)
@@ -366,7 +366,7 @@ class GymEnv(AbstractEnv):
         if self._keeper is None:
             raise UsageError(f"{self.name} cannot be restored; resume it as it was saved, without new wrappers")
         self.reset()  # wrappers refuse a step before the first reset
-        self._keeper.put_back(
+        self._keeper.restore(
             {name.removeprefix("own."): np.array(state[name]) for name in state if name.startswith("own.")}
         )
         if self._time_limit is not None:
@@ -411,7 +411,7 @@ def code_of_registered(name: str) -> Code | None:
 
 
 def make_gym(name: str, **kwargs: Any) -> "gymnasium.Env":
-    """A registered environment of Gymnasium, as it is; what cannot be built is told in a line."""
+    """Returns a registered environment of Gymnasium; one that cannot be built is a `UsageError`."""
     import gymnasium
 
     require_name(name)

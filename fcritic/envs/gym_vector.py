@@ -1,6 +1,6 @@
 """Gymnasium's vector environments, whichever way they begin the episode after the last.
 
-Gymnasium knows three ways, and a vector environment declares its own in ``metadata["autoreset_mode"]``:
+Gymnasium has three ways, and a vector environment declares its own in ``metadata["autoreset_mode"]``:
 
 - same step: the last observation of an episode is in the infos, and in its place stands the first of the next,
 - next step: the next call of `step` ignores the action for what is over and begins an episode instead,
@@ -31,9 +31,9 @@ ANSWER = ("observations", "rewards", "terminations", "truncations", "infos")
 class GymVectorGroup(AbstractGroup):
     """The sub-environments of a ``gymnasium.vector.VectorEnv``, in step and with every transition true.
 
-    All modes become one: what has ended begins anew at once. Where the vector environment does not do that in
-    the same step, it is told to by ``reset(options={"reset_mask": ...})``, which Gymnasium's own understand.
-    Single sub-environments cannot be rebuilt, and their states are not told.
+    All modes become one: what has ended begins anew at once. A vector environment that does not do that in
+    the same step is reset by ``reset(options={"reset_mask": ...})``, which Gymnasium's own understand.
+    Single sub-environments cannot be rebuilt, and their states cannot be saved.
     """
 
     def __init__(self, env: "gymnasium.vector.VectorEnv", timeout: float = 60.0):
@@ -137,11 +137,11 @@ class GymVectorGroup(AbstractGroup):
         return []
 
     def states(self) -> tuple[list[EnvState | None], list[Trouble]]:
-        """Nothing is known of what is inside."""
+        """Returns no states: a vector environment has no way to save them."""
         return [None] * len(self.names), []
 
     def restore(self, states: Mapping[int, EnvState]) -> list[Trouble]:
-        """Never called with anything, as no states are told."""
+        """Never called with states, since none can be saved."""
         if states:
             raise UsageError(f"{self.names[0]} is a vector environment and cannot be put back to a saved state")
         return []

@@ -23,7 +23,7 @@ LONGEST = 1e6
 
 
 class Hang(BaseException):
-    """Raised inside an environment that takes too long. No Exception, so that few environments catch it."""
+    """Raised inside an environment that takes too long; not an `Exception`, so that few environments catch it."""
 
 
 class Watch:
@@ -34,7 +34,7 @@ class Watch:
     left alone, and nothing is watched until it has rung.
 
     ``progress`` holds the row that is being called (or `IDLE`) and since when. In a worker process it is
-    shared with the parent, which can tell from it who hangs.
+    shared with the parent, which sees there which environment hangs.
     """
 
     def __init__(self, limit: float, progress: np.ndarray | None = None):
@@ -78,7 +78,7 @@ class Watch:
 
 
 def in_words(phase: str, error: BaseException, limit: float) -> str:
-    """What went wrong in a call of an environment that has `limit` seconds, in a line."""
+    """Returns one line on an error in a call of an environment that has `limit` seconds."""
     if isinstance(error, Hang):
         return f"{phase} took longer than {limit:g} s"
     if isinstance(error, WrongAnswer | UsageError):
@@ -92,14 +92,14 @@ Build = Callable[[int], AbstractEnv]
 
 
 class LocalGroup(AbstractGroup):
-    """Environments that share a process. Without `build`, sick ones can be reseeded but not replaced."""
+    """Environments that share a process. Without `build`, faulty ones can be reseeded but not replaced."""
 
     def __init__(self, envs: list[AbstractEnv], build: Build | None = None, watch: Watch | None = None):
         self._envs, self._build = envs, build
         self._watch = Watch(60.0) if watch is None else watch
         self._phase = "step"
         self.proven = False
-        """Whether every environment has been used; before that, what cannot be used is no fault but refused."""
+        """Whether every environment has been used; before that, a `UsageError` is raised rather than a fault."""
         self.spec = envs[0].spec
         if any(env.spec != self.spec for env in envs):
             raise ValueError("all environments must have the same sizes of observation and action")
@@ -130,7 +130,7 @@ class LocalGroup(AbstractGroup):
             for row in rows:
                 try:
                     trouble = self._one(row, call)
-                except Hang as late:  # rung just as the call had ended
+                except Hang as late:  # the alarm came just as the call ended
                     trouble = self._trouble(row, late)
                 if trouble is not None:
                     troubles.append(trouble)
@@ -170,7 +170,7 @@ class LocalGroup(AbstractGroup):
         if self._build is None:
             self._envs[row].reseed(seed)
             return
-        # It is sick: closing it is a courtesy, and may fail in any way.
+        # A faulty environment may fail in any way while it closes.
         with contextlib.suppress(Exception, SystemExit, Hang), self._watch:
             self._watch.begin(row)
             self._envs[row].close()
@@ -178,7 +178,7 @@ class LocalGroup(AbstractGroup):
         self._envs[row] = self._build(seed)
 
     def states(self) -> tuple[list[EnvState | None], list[Trouble]]:
-        """The state of every environment; None for those that cannot tell it."""
+        """The state of every environment; None for those that cannot be saved."""
         states: list[EnvState | None] = [None] * len(self._envs)
 
         def ask(row: int) -> None:

@@ -25,7 +25,7 @@ _given: dict[str, Factory] = {}
 
 
 def name_of(task: Task) -> str:
-    """The name under which a task is recorded; a callable that cannot be imported is kept in mind for it."""
+    """The name under which a task is recorded; a callable that cannot be imported is kept in this process."""
     if isinstance(task, str):
         return task
     if not callable(task):
@@ -66,12 +66,12 @@ def takes_many(factory: Factory) -> bool:
     """Whether a factory builds vector environments."""
     try:
         return "num_envs" in inspect.signature(factory).parameters
-    except (TypeError, ValueError):  # some built-in callables do not tell
+    except (TypeError, ValueError):  # some built-in callables have no signature
         return False
 
 
 def build(task: str, factory: Factory, seed: int, action_repeat: int, arguments: Arguments) -> AbstractEnv:
-    """One environment of a factory that builds single ones."""
+    """Returns one environment of a factory that builds single ones."""
     env = call(task, factory, arguments)
     if isinstance(env, AbstractEnv):
         if action_repeat != 1:
@@ -86,7 +86,7 @@ def build(task: str, factory: Factory, seed: int, action_repeat: int, arguments:
 
 
 def call(task: str, factory: Factory, arguments: Arguments, **sizes: int) -> Any:
-    """What a factory returns; one that fails is told in a line."""
+    """Returns what a factory builds; one that fails is a `UsageError`."""
     require_known(task.partition("?")[0], factory, arguments)
     try:
         return factory(**arguments, **sizes)
@@ -102,7 +102,7 @@ def _require_gym(task: str, env: Any) -> None:
     if not isinstance(env, gymnasium.Env):
         kind = "a vector environment; let it take num_envs" if isinstance(env, gymnasium.vector.VectorEnv) else ""
         raise UsageError(
-            f"{task} returned {kind or f'{env!r:.60}, which is no environment; return a gymnasium.Env'}"
+            f"{task} returned {kind or f'{env!r:.60}, which is not an environment; return a gymnasium.Env'}"
         )
 
 

@@ -52,7 +52,7 @@ class AbstractToyEnv(AbstractEnv):
             self._draw(np.random.default_rng([self._seed, self._episode]))
 
 
-# Probes: each isolates one thing that can go wrong, so the first one that an agent fails tells where to look
+# Probes: each isolates one thing that can go wrong, so the first one that an agent fails shows where to look
 
 Policy = Callable[[np.ndarray], np.ndarray]
 """A deterministic policy: observation in, action out, both of shape (1,)."""
@@ -63,7 +63,7 @@ class Probe:
     """One row of the table below."""
 
     purpose: str
-    """What an agent that fails here has got wrong."""
+    """What an agent that passes has learned."""
     reward: Callable[[float, float], float]
     """Of observation and action."""
     best: Callable[[float], float] = lambda obs: 0.0
@@ -71,7 +71,7 @@ class Probe:
     steps: int = 1
     """Length of an episode."""
     shows: Literal["nothing", "sign", "step"] = "nothing"
-    """What the observation tells: 0 always, a random -1 or +1 that lasts the episode, or the step."""
+    """The content of the observation: always 0, a random -1 or +1 that lasts the episode, or the step."""
     step_scale: float = 1.0
     """Observation per step where the step is shown; never above 1."""
     terminates: bool = True

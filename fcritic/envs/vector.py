@@ -1,4 +1,4 @@
-"""Many copies of a task in lock-step, one row per seed, and what is done about those that fail."""
+"""Many copies of a task in lock-step, one row per seed, and the handling of those that fail."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Fault(NamedTuple):
 class Keeper:
     """A group of shape (seeds, envs) in which every call succeeds for all environments, or raises.
 
-    It raises `EnvironmentFault` at the first trouble, unless `on_fault` is ``skip``: then sick environments
+    It raises `EnvironmentFault` at the first trouble, unless `on_fault` is ``skip``: then faulty environments
     are rebuilt with new seeds, until one has failed `PATIENCE` times in a row.
     """
 
@@ -46,11 +46,11 @@ class Keeper:
         self.counts = np.zeros(self.shape, np.int64)
         """Faults of each environment so far."""
         self.steps = 0
-        """Steps taken by each environment; it is the vector that counts, and messages tell it."""
+        """Steps taken by each environment, counted by the vector, for messages."""
         self.length: np.ndarray = np.zeros(self.shape, np.int64)
         """Steps into the present episode of each environment; counted by the vector, too."""
         self.faults: list[Fault] = []
-        self._sick: set[int] = set()  # rows that raised and were not rebuilt
+        self._failed: set[int] = set()  # rows that failed and were not rebuilt
 
     def begin(self, rows: Iterable[int]) -> set[int]:
         """Begins an episode in each of the rows; returns others that had to begin one too."""
@@ -60,7 +60,7 @@ class Keeper:
         """Replaces the troubled until none is left; returns the rows that now have an episode just begun."""
         renewed, failed = set(), Counter()
         while troubles:
-            self._face(troubles, failed)
+            self._record(troubles, failed)
             renewed |= {trouble.row for trouble in troubles}
             troubles = self._renew(troubles)
         return renewed
@@ -74,7 +74,7 @@ class Keeper:
         """Takes `actions` in all environments.
 
         Returns the first observation of every row that had to begin a new episode to take its action, and the
-        rows whose episode was lost after a good step. Both are empty in healthy times.
+        rows whose episode was lost after a good step. Both are empty without faults.
         """
         troubles = self.group.step(actions)
         if not troubles and sound(self.group.board):
@@ -82,7 +82,7 @@ class Keeper:
         troubles = self._complete(troubles, range(len(actions)))
         failed, again, started, cut = Counter(), set(), {}, set()
         while troubles:
-            self._face(troubles, failed)
+            self._record(troubles, failed)
             again |= {trouble.row for trouble in troubles if trouble.during == "step"}
             cut |= {trouble.row for trouble in troubles}
             troubles = self._renew(troubles)
@@ -101,13 +101,13 @@ class Keeper:
         judged = judge_step(self.group.board, healthy)
         return troubles + [new for new in judged if (new.row, new.during) not in known]
 
-    def _face(self, troubles: list[Trouble], failed: Counter) -> None:
-        """Writes faults down, or raises the worst where that is the rule or patience has run out."""
+    def _record(self, troubles: list[Trouble], failed: Counter) -> None:
+        """Records the faults, or raises the worst one where faults stop or one environment fails too often."""
         culprits = [trouble for trouble in troubles if not trouble.lost] or troubles
         failed.update({trouble.row for trouble in culprits})
         worst = max(culprits, key=lambda trouble: failed[trouble.row])
         if self._on_fault != "skip" or failed[worst.row] >= PATIENCE:
-            self._sick |= {trouble.row for trouble in troubles}
+            self._failed |= {trouble.row for trouble in troubles}
             self.fail(worst, failed[worst.row])
         for trouble in troubles:
             place = self.place(trouble.row)
@@ -131,11 +131,11 @@ class Keeper:
         """Gives every environment its seed, as if it had just been built; episodes are not yet begun."""
         self.seeds = np.array(seeds, np.int64).reshape(self.seeds.shape)
         self.counts = np.zeros_like(self.counts)
-        self._cure()
+        self._rebuild_failed()
         self.group.reseed(dict(enumerate(self.seeds.ravel().tolist())))
 
     def states(self) -> tuple[list[EnvState | None], set[int]]:
-        """The state of every environment, and the rows whose episode was lost before it could be told."""
+        """Returns the state of every environment, and the rows whose episode was lost before it could be saved."""
         lost: set[int] = set()
         for _ in range(PATIENCE):
             states, troubles = self.group.states()
@@ -149,21 +149,21 @@ class Keeper:
 
         Returns the rows that begin an episode.
         """
-        self._cure()
+        self._rebuild_failed()
         troubles = self.group.restore(states) if states else []
         if troubles:
-            self._sick |= {trouble.row for trouble in troubles}
+            self._failed |= {trouble.row for trouble in troubles}
             self.fail(troubles[0])
         self.group.reseed(seeds)
         return {*seeds, *self.begin(seeds)}
 
-    def _cure(self) -> None:
-        """Replaces environments that raised, now that someone wants to go on all the same."""
-        if self._sick:
-            troubles = self.group.rebuild({row: self._renewed_seed(row) for row in sorted(self._sick)})
+    def _rebuild_failed(self) -> None:
+        """Replaces environments that failed, before the vector is used again."""
+        if self._failed:
+            troubles = self.group.rebuild({row: self._renewed_seed(row) for row in sorted(self._failed)})
             if troubles:
                 self.fail(troubles[0])
-            self._sick.clear()
+            self._failed.clear()
 
     def place(self, row: int) -> tuple[int, int]:
         """Seed index and environment index of a row."""
@@ -201,7 +201,7 @@ class Episode(NamedTuple):
     total_reward: float
     length_in_steps: int
     success: float | None
-    """Whether it succeeded, 1 or 0; None where the task does not tell it."""
+    """Whether it succeeded, 1 or 0; None where the task does not report it."""
 
 
 class VectorEnv:
@@ -212,8 +212,8 @@ class VectorEnv:
     again: a device may still be copying them.
 
     A faulty environment raises `EnvironmentFault`. With ``on_fault="skip"`` it is rebuilt instead, begins an
-    episode, and the action is taken again from there, so a transition is always a true one; what happened is
-    told by `take_faults`. `seeds` are the numbers that the copies were built with; a group needs them.
+    episode, and the action is taken again from there, so a transition is always a true one; `take_faults`
+    returns what happened. `seeds` are the numbers that the copies were built with; a group needs them.
     """
 
     def __init__(self, envs: Rows | AbstractGroup, seeds: Sequence[Sequence[int]] = (), on_fault: OnFault = "stop"):
@@ -340,7 +340,7 @@ class VectorEnv:
     def restore(self, state: EnvState) -> int:
         """Continues from a saved state and returns how many environments had to begin a new episode.
 
-        These are the ones that could not tell their state; all others continue exactly.
+        These are the ones without a saved state; all others continue exactly.
         """
         if state["obs"].shape != self.obs.shape:
             raise UsageError(

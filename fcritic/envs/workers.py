@@ -96,7 +96,7 @@ def unpack_states(arrays: dict[str, np.ndarray]) -> dict[int, dict[str, np.ndarr
     return states
 
 
-# Memory that they share: who is being called, and the board
+# Shared memory: the row that is being called, and the board
 
 _PROGRESS = 2 * 8
 """Bytes per worker: the row that is being called and since when."""
@@ -116,7 +116,7 @@ class SharedMemory:
         self._map = mmap.mmap(self.descriptor, 0)
 
     def progress(self, number: int) -> np.ndarray:
-        """The row that a worker is calling and since when; says idle to begin with."""
+        """Returns the row that a worker is calling and since when; idle at first."""
         progress = progress_of(self._map, number)
         progress[0] = IDLE
         return progress
@@ -148,10 +148,10 @@ GRACE = 1.0
 
 
 STALL = 60.0
-"""Seconds without progress in the middle of a message after which the other side is taken for dead."""
+"""Seconds without progress in the middle of a message after which the other side counts as dead."""
 
 NOTHING: tuple[dict, dict[str, np.ndarray]] = ({}, {})
-"""The answer that all is well."""
+"""The usual answer, without troubles."""
 
 
 class Lost(Exception):
@@ -212,7 +212,7 @@ class WorkerProcess:
 
     def send(self, message: dict | None, arrays: dict[str, np.ndarray] | None = None) -> None:
         """Asks for something, or for a step where `message` is None. What cannot be sent shows in `receive`."""
-        if self._busy:  # an exception came between question and answer: what it says now is not to be trusted
+        if self._busy:  # an exception came between question and answer: its answer cannot be trusted
             self.kill()
         if self._channel is None:
             return
@@ -232,7 +232,7 @@ class WorkerProcess:
             answer = self._channel.receive() if self._channel.receive_kind() == MESSAGE else NOTHING
         except (EOFError, ConnectionError, TimeoutError):
             row = self._row()
-            raise Lost(row, self._bury()) from None
+            raise Lost(row, self._reap()) from None
         self._busy = False
         return answer
 
@@ -250,8 +250,8 @@ class WorkerProcess:
         row = int(self._progress[0])
         return None if row == IDLE else self.rows.start + row
 
-    def _bury(self) -> str:
-        """Says how the process ended, and removes what is left of it."""
+    def _reap(self) -> str:
+        """Removes what is left of a process that ended, and returns how it ended."""
         assert self._process is not None
         for _ in range(100):  # it may take a moment from the end of the conversation to the end of the process
             ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -290,7 +290,7 @@ class WorkerProcess:
 # All of them
 
 START_LIMIT = 120.0
-"""Seconds for what is done rarely: building environments, telling and restoring their states."""
+"""Seconds for rare calls: building environments, saving and restoring their states."""
 
 Message = tuple[dict | None, dict[str, np.ndarray] | None]
 
@@ -425,7 +425,7 @@ class WorkerGroup(AbstractGroup):
         return self._ask(workers, lambda worker: ({"order": order, "seeds": own(worker)}, None))[1]
 
     def states(self) -> tuple[list[EnvState | None], list[Trouble]]:
-        """The state of every environment; None for those that cannot tell it."""
+        """The state of every environment; None for those that cannot be saved."""
         replies, troubles = self._ask(self._workers, lambda worker: ({"order": "states"}, None))
         states: list[EnvState | None] = [None] * len(self.names)
         for worker, (_, arrays) in replies.items():

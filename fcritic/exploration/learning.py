@@ -37,7 +37,7 @@ Values = Float[Array, "members policies layers states 2"]
 
 
 class Rules(eqx.Module):
-    """Facts of a task that every learner knows: possible moves, discount, whether its last layer is terminal."""
+    """Facts of a task that every learner is given: possible moves, discount, whether its last layer is terminal."""
 
     shifts: tuple[int, ...] | None = eqx.field(static=True)
     gamma: float = eqx.field(static=True)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 
 class Packed(eqx.Module):
-    """A tree of float32 arrays as one vector. Optimisers and averages go by elements and work on it as it is."""
+    """A tree of float32 arrays as one vector. Optimisers and averages, which work by elements, accept it."""
 
     vector: Float[Array, " numbers"]
     structure: Any = eqx.field(static=True)
@@ -48,7 +48,7 @@ def pack(tree: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def unpack(tree: Any) -> Any:
-    """The reverse of `pack`; other nodes stay as they are."""
+    """The reverse of `pack`; other nodes are unchanged."""
     return jax.tree.map(lambda node: node.tree if _is_packed(node) else node, tree, is_leaf=_is_packed)
 
 

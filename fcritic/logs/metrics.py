@@ -19,13 +19,13 @@ from fcritic.errors import UsageError, cannot_write
 from fcritic.runs import METRICS_LIMIT
 
 ROW_KEYS = ("seed", "env_steps", "kind")
-"""What every row has, in the order in which it is written."""
+"""The fields of every row, in the order in which they are written."""
 
 LINE_LIMIT = 2**20
 """Bytes of a row; those of a thousand actors take a fiftieth of it."""
 
 FIRST_REWARD = "first_reward"
-"""The kind of the one row that tells when a seed first saw a reward."""
+"""The kind of the row with a seed's first reward."""
 
 KNOWLEDGE = "knowledge"
 """The kind of rows with what critics know of policies: `SIGN_KIND` for each sign and each kind of policies."""
@@ -119,7 +119,7 @@ class JSONLog:
             raise cannot_write("metrics", self.path, error) from error
 
     def seeds_with(self, kind: str) -> set[int]:
-        """Seeds that have a row of this kind; lines that are no rows are passed over."""
+        """Returns the seeds that have a row of this kind; skips lines that are not rows."""
         marker, found = json.dumps(kind).encode(), set()
         try:
             with self._place.reading() as file:

@@ -17,9 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fcritic.errors import UsageError, require_at_least
-from fcritic.networks.behaviour_encoder import BehaviourEncoder
 from fcritic.networks.initial import fresh_norm, normal
-from fcritic.networks.mlp import Linear
+from fcritic.networks.mlp import MLP, Linear
 from fcritic.networks.policies import Policy, behaviour
 from fcritic.networks.precision import lower
 from fcritic.randomness import apart
@@ -201,6 +200,27 @@ class ActorEncoder(eqx.Module):
         projected = [vmap(self.project)(values.T) for values in read]
         placed = zip(projected, self.places, strict=True)
         return [values + jnp.broadcast_to(place, values.shape) for values, place in placed]
+
+
+class BehaviourEncoder(eqx.Module):
+    """E_act(pi): from a policy's actions at P probe states to its code, with layer norm after both layers.
+
+    A stochastic policy is described by the mean and the deviation of its actions; a deterministic one has deviation
+    zero.
+    """
+
+    network: MLP
+
+    def __init__(self, probes: int, act_dim: int, hidden: Sequence[int], code: int, *, key: PRNGKeyArray):
+        self.network = MLP(
+            2 * probes * act_dim, hidden, code, key=key, layer_norm=True, norm_output=True, last_scale=None
+        )
+
+    def __call__(
+        self, behaviour: Float[Array, "*policies probes act_and_deviation"]
+    ) -> Float[Array, "*policies code"]:
+        """Returns the codes of policies from their actions and deviations at the probes."""
+        return self.network(behaviour.reshape(*behaviour.shape[:-2], -1))
 
 
 class ProbedBehaviour(eqx.Module):

@@ -2,7 +2,7 @@
 
 Drawn by JAX in one compiled program, every layer would bring its own copy of the generator: that took half a
 minute to compile before anything could be trained. NumPy draws the same distributions at once, and its arrays are
-handed over as they are: every operation of JAX would be compiled, once for each shape.
+passed to the device unchanged: JAX would compile every operation on them, once for each shape.
 """
 
 import functools

@@ -20,7 +20,7 @@ ROLLOUT_EPISODES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Curves:
-    """What a run measured over its frames, seed by seed: (frames, values) per seed."""
+    """The curves of a run: (frames, values) of each seed."""
 
     name: str
     task: str
@@ -35,7 +35,7 @@ class Curves:
 
 @dataclasses.dataclass(frozen=True)
 class Behaviour:
-    """What the agents of a run did, seed by seed."""
+    """Measures of the agents of a run, seed by seed."""
 
     name: str
     task: str
@@ -44,7 +44,7 @@ class Behaviour:
     first_reward: dict[int, int | None]
     """The frame of each seed's first reward; None where it has seen none."""
     frames: int
-    """The last frame that was told of."""
+    """The frame of the last row."""
     actors: dict[str, dict[str, tuple[list[int], list[float]]]] = dataclasses.field(default_factory=dict)
     """The same of each actor, for measures of `TRUST`, by seed and actor: "0, 2"."""
 

@@ -1,4 +1,4 @@
-"""What a handful of seeds says: robust means, their intervals, and comparisons between methods.
+"""Statistics of a few seeds: robust means, their intervals, and comparisons between methods.
 
 Scores are arrays (runs, tasks): one column per task, one row per seed. Seeds are the unit that is resampled, within
 each task, since tasks are fixed and seeds are chance (Agarwal et al. 2021).
@@ -62,7 +62,7 @@ def _resampled(scores: Scores, generator: np.random.Generator) -> Scores:
 
 
 class Comparison(NamedTuple):
-    """What the seeds of two methods say of each other."""
+    """The comparison of two methods by their seeds."""
 
     better: Interval
     """P(a seed of ours is better than one of theirs), ties counting half."""
@@ -135,11 +135,6 @@ def _pairs_won(ours: int, theirs: int, probability: float) -> Float[np.ndarray, 
             lowest = others * odds / (left + others * odds)
             laws[others] = lowest * np.roll(laws[others - 1], left) + (1 - lowest) * laws[others]
     return laws[theirs]
-
-
-def performance_profile(scores: Scores, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, " levels"]:
-    """The share of runs that exceed each level."""
-    return (np.asarray(scores).reshape(-1, 1) > np.asarray(levels)[None]).mean(axis=0)
 
 
 def area_under_curve(frames: Float[np.ndarray, " points"], values: Float[np.ndarray, " points"]) -> float:

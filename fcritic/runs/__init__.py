@@ -1,6 +1,6 @@
-"""A run on disk: its directory, checkpoints, replay and journal. Knows arrays and JSON, but no agents.
+"""A run on disk: its directory, checkpoints, replay and journal. It does not depend on agents.
 
-Here are the names of the files, for those who write them and for those who only look.
+Here are the names of the files, for writers and readers.
 """
 
 CONFIG, COMMANDS, VERSIONS, LOCK = "config.json", "command.txt", "versions.json", "lock"

@@ -1,7 +1,7 @@
 """A run directory holds everything one training run needs and leaves behind.
 
-``config.json`` (what was asked), ``command.txt`` (every invocation), ``versions.json`` (with what),
-``metrics.jsonl``, ``journal.jsonl`` (when), ``checkpoints/`` and ``replay/``. Calling again with the same
+``config.json`` (every option), ``command.txt`` (every invocation), ``versions.json`` (software and device),
+``metrics.jsonl``, ``journal.jsonl`` (times), ``checkpoints/`` and ``replay/``. Calling again with the same
 configuration continues; another configuration is refused, so that one directory never mixes two experiments.
 """
 
@@ -33,11 +33,11 @@ from fcritic.runs import (
 from fcritic.runs.checkpoint import latest, newest_first, sweep, verify
 from fcritic.runs.versions import versions
 
-# A directory with only these is one whose very first moments were interrupted: it may be taken over.
+# A directory with only these was interrupted while it was being made, and may be reused.
 _BEGUN = re.compile(rf"{LOCK}|{VERSIONS}|.*\.json\.tmp-[0-9]+")
 
 MOST_CHANGES, LONGEST_VERSION, LONGEST_COMMAND = 20, 100, 10_000
-"""Versions that are listed, and characters of one of them and of a command: what a file says is kept short."""
+"""Versions that are listed, and characters of one of them and of a command: text from files is shortened."""
 
 _ABSENT = "absent"
 _PUT_BACK = "put a file or folder of the run's own in its place"
@@ -56,7 +56,7 @@ class RunDirectory:
         self.metrics = self.place / METRICS
         """The rows of metrics."""
         self.journal = self.place / JOURNAL
-        """When the run was how far."""
+        """The times of its progress."""
         self.tensorboard = self.place / TENSORBOARD
         """The folder of TensorBoard's event files."""
         self.checkpoints = self.place / CHECKPOINTS
@@ -74,7 +74,7 @@ class RunDirectory:
         free_fields: frozenset[str] = frozenset(),
         complete: Callable[[dict], dict] = lambda stored: stored,
     ) -> Self:
-        """Begin a run, or continue one that has the same configuration, and lock it.
+        """Begins a run, or continues one that has the same configuration, and locks it.
 
         ``command`` is for the record. ``free_fields`` are dotted names (``steps``, or ``logging`` for all
         below it) that may differ from the existing run; ``config.json`` then takes the new value. ``complete``
@@ -107,7 +107,7 @@ class RunDirectory:
             advice = f"name one of the runs in it, such as {inside}" if inside else "name the directory of one"
             raise UsageError(f"{run.path} is not a run (it has no {CONFIG}); {advice}")
         run._require_plain()
-        _ = run.config  # so that a damaged one is noticed here
+        _ = run.config  # raises here if it is damaged
         return run
 
     @property
@@ -131,27 +131,18 @@ class RunDirectory:
         return newest
 
     def no_checkpoint_yet(self) -> UsageError:
-        """What to do about it: wait while it is trained, or continue it."""
+        """The error for a run without a checkpoint: wait while it trains, or continue it."""
         every, steps = self.config.get("save_every"), self.config.get("steps")
-        if self._is_trained_now() and type(every) is type(steps) is int:
+        if (self.place / LOCK).is_locked() and type(every) is type(steps) is int:
             first = min(every, steps)
             return UsageError(
-                f"{self.path} has no checkpoint yet: it is in training, and the first one comes at frame {first:,} "
+                f"{self.path} has no checkpoint yet: it is still training and saves first at frame {first:,} "
                 "(--save-every)"
             )
         return UsageError(f"{self.path} has no checkpoint yet; continue it with fcritic resume")
 
-    def _is_trained_now(self) -> bool:
-        """Whether another process holds the lock."""
-        with contextlib.suppress(OSError), (self.place / LOCK).reading() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
-
     def is_exported(self) -> bool:
-        """Whether it was made to be given away (`fcritic.api.export`): it can act, but not be trained on."""
+        """Whether it is an exported agent (`fcritic.api.export`), which acts but does not train."""
         for path in newest_first(self.checkpoints)[:1]:
             with contextlib.suppress(CheckpointError):
                 return verify(path, [])["facts"].get("exported") is True
@@ -162,7 +153,7 @@ class RunDirectory:
         return max((int(path.name.removeprefix("step-")) for path in newest_first(self.checkpoints)), default=0)
 
     def versions(self) -> dict:
-        """With what the run was begun; nothing where that was not recorded."""
+        """The software and device with which the run began; empty where not recorded."""
         return _read_json(self.place / VERSIONS) if (self.place / VERSIONS).status() is not None else {}
 
     def commands(self) -> list[str]:
@@ -172,7 +163,7 @@ class RunDirectory:
         return (self.place / COMMANDS).read(JSON_LIMIT).decode("utf-8", "replace").splitlines()
 
     def version_changes(self) -> list[str]:
-        """What differs from when the run began, as ``jax 0.10.2 -> 0.11.0``; results may differ with it."""
+        """The versions that changed since the start, as ``jax 0.10.2 -> 0.11.0``; results may differ with it."""
         then, now = self.versions(), versions()
         if not then:
             return []
@@ -183,7 +174,7 @@ class RunDirectory:
         return [*told, f"and {len(changed) - MOST_CHANGES} more"] if len(changed) > MOST_CHANGES else told
 
     def lock(self) -> None:
-        """Be the only process that writes here, until ``close`` or the end of the process, even by kill.
+        """Makes this process the only writer, until ``close`` or its end, even by a kill.
 
         Also clears what a killed process left half written.
         """
@@ -206,7 +197,7 @@ class RunDirectory:
             raise cannot_write("the run", self.path, error) from error
 
     def close(self) -> None:
-        """Let other processes write here again; safe to call twice."""
+        """Lets other processes write here again; safe to call twice."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -232,12 +223,14 @@ class RunDirectory:
             return
         names = [name for name in self.place.entries() if not _BEGUN.fullmatch(name)]
         if names and (self.place / CONFIG).status() is None:  # again: another process may just have begun it
-            raise UsageError(f"{self.path} is no run but holds {names[0]}; choose another --out or empty it")
+            raise UsageError(
+                f"{self.path} is not a run directory (it contains {names[0]}); choose another --out or empty it"
+            )
 
     def _settle_config(self, config: dict, free_fields: frozenset[str], complete: Callable[[dict], dict]) -> None:
         if (self.place / CONFIG).status() is None:
             _write_json(self.place / VERSIONS, versions())
-            _write_json(self.place / CONFIG, config)  # last: it is what makes the directory a run
+            _write_json(self.place / CONFIG, config)  # last: a directory with it is a run
             return
         changes = _differences(json.loads(json.dumps(complete(self.config))), config)
         free = tuple(f"{field}." for field in free_fields)

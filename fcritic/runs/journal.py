@@ -1,4 +1,4 @@
-"""When a training began, how far it was and how it ended, for people who watch it.
+"""The times of a training's starts, progress and ends, for people who watch it.
 
 Metrics hold no times, so that a continued run is bit for bit the uninterrupted one. ``journal.jsonl`` holds them:
 one object per line with ``time`` (seconds since 1970), ``env_steps`` and, unless it is plain progress, ``event``:
@@ -25,7 +25,7 @@ LONGEST = 500
 class Journal:
     """The journal of one process. As a context it notes the end, and the error where there is one.
 
-    Nothing is written before there is progress, so that a finished run is left as it is.
+    Nothing is written before there is progress, so that a finished run is unchanged.
     """
 
     def __init__(self, path: str | os.PathLike | Place):
@@ -50,7 +50,7 @@ class Journal:
             self._write()
 
     def warn(self, what: str) -> None:
-        """Something that whoever watches should see."""
+        """Notes a warning for whoever watches."""
         self._write(event="warning", what=what[:LONGEST])
 
     def __enter__(self) -> "Journal":

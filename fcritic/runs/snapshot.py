@@ -1,7 +1,7 @@
-"""The checkpoints of a run as they follow each other: written, kept by a rule, found again.
+"""The sequence of a run's checkpoints: writing, keeping the newest few, finding one to continue from.
 
-They share the replay (`fcritic.runs.replay_log`). What their arrays mean is for the training to know: it hands over
-named arrays and the shapes that it expects, and makes itself of what it gets back.
+They share the replay (`fcritic.runs.replay_log`). Only the training knows the meaning of their arrays: it passes
+named arrays and the shapes that it expects, and restores itself from what it gets back.
 """
 
 from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class Snapshots:
     def save_weights(self, frame: int, groups: Mapping[str, Arrays], facts: Mapping[str, Any]) -> Place:
         """Writes a checkpoint that can act but not be continued, and frees what no checkpoint needs.
 
-        Older checkpoints stay as they are: the run is continued from the newest of those.
+        Older checkpoints are unchanged: the run continues from the newest of those.
         """
         needed = list(self._last)
         for path in newest_first(self._run.checkpoints):

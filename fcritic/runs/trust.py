@@ -39,7 +39,7 @@ def standing(files: Sequence[Path], name: str) -> Standing:
         with _ledger().open(encoding="utf-8", errors="replace") as ledger:
             lines = [line.partition(" ") for line in ledger.read(MOST_BYTES).splitlines()]
         digests = {digest for digest, _, key in lines if key == _key(files, name)}
-        if not digests:  # a stranger's choice of files is not even read
+        if not digests:  # files that only a foreign run names are not even read
             return "unknown"
         return "trusted" if _digest(files) in digests else "changed"
     except OSError:

@@ -1,4 +1,4 @@
-"""With what a run was made: versions of packages, the device, the commit of these sources."""
+"""The software and hardware of a run: versions of packages, the device, the commit of these sources."""
 
 import importlib.metadata
 import os
@@ -12,7 +12,7 @@ PACKAGES = ["fcritic", "jax", "jaxlib", "equinox", "optax", "mujoco", "dm_contro
 
 
 def versions() -> dict[str, str | None]:
-    """What results may depend on besides the configuration; none where it cannot be found out."""
+    """Returns what results may depend on besides the configuration; None where that is unknown."""
     found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:

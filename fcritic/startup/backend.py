@@ -75,7 +75,7 @@ def wake_device() -> None:
     """Begins to set up the device in a thread, once: that takes seconds on a GPU, in which others can import."""
 
     def wake() -> None:
-        # What is wrong with the device is told to the first who needs it, in its own thread.
+        # An error of the device is raised again in the thread that first uses it.
         with suppress(Exception):
             jax.block_until_ready(jax.device_put(np.zeros(1, np.float32)))
 

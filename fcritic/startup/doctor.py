@@ -1,4 +1,4 @@
-"""What this machine has, what is broken, and the command that mends it."""
+"""What this machine has, what is broken, and the command that repairs it."""
 
 from collections.abc import Callable
 import dataclasses
@@ -24,17 +24,17 @@ Status = Literal["ok", "note", "broken"]
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. A `note` is something optional that is missing."""
+    """The result of one check. A `note` is something optional that is missing."""
 
     name: str
     status: Status
     found: str
     repair: str = ""
-    """The command, or the change, that mends it."""
+    """The command, or the change, that repairs it."""
 
 
 def examine(self_test: bool, say: Callable[[Finding], None]) -> list[Finding]:
-    """Everything, in the order in which it matters; each finding is told as soon as it is known."""
+    """Runs all checks, the most important first, and reports each finding at once."""
     looks = [python, packages, control_suite, device, memory, disk, cache, graphics, programs, extras]
     findings = []
     for look in [*looks, *([survives_a_kill] if self_test else [])]:
@@ -157,7 +157,7 @@ def graphics() -> Finding:
 
 
 def programs() -> Finding:
-    """Whether there is what encodes a film, and a browser in which the tests open pages."""
+    """Whether ffmpeg, for videos, and a browser, for tests of pages, are installed."""
     found = {name: next(filter(None, map(shutil.which, names)), None) for name, names in PROGRAMS.items()}
     missing = [name for name, path in found.items() if path is None]
     told = ", ".join(path for path in found.values() if path)
@@ -173,7 +173,7 @@ def programs() -> Finding:
 
 
 PROGRAMS = {"ffmpeg": ("ffmpeg",), "chromium": ("chromium", "chromium-browser", "google-chrome")}
-"""What is no Python package, by the name of Debian's package."""
+"""Programs that are not Python packages, by the name of Debian's package."""
 
 EXTRAS = {
     "ray": ("cluster", "experiment run --on ray"),
@@ -208,7 +208,7 @@ def can_draw(backend: str) -> bool:
 
 
 def survives_a_kill() -> Finding:
-    """A training that is killed twice and continued, beside one that is not: the same to the last bit?"""
+    """Compares a training that is killed twice and continued, bit for bit, with one that is not."""
     from fcritic.startup import kills
 
     start = time.monotonic()

@@ -19,7 +19,7 @@ SMALL = (
     "--batch-size 8 --actor-hidden 8 --critic-hidden 8 --eval-every 2000 --keep 2 "
     f"--log-every 1 --save-every {SAVE_EVERY}"
 ).split()
-"""A row of losses in every iteration tells how far a process had come when it was killed."""
+"""A row of losses in every iteration shows the frame at which a process was killed."""
 
 PATIENCE = 300.0
 """Seconds after which a process that shows no progress counts as hung."""
@@ -55,7 +55,7 @@ def check(count: int, say: Callable[[str], None], seed: int = 0) -> dict:
 
 
 def _one_life(folder: Path, generator: random.Random) -> dict:
-    """Starts or continues the training, kills it at a random moment, and tells what was kept."""
+    """Starts or continues the training, kills it at a random moment, and returns what was kept."""
     before = _saved(folder)
     metrics = _metrics(folder, "killed")
     size = metrics.stat().st_size if metrics.exists() else 0

@@ -25,7 +25,7 @@ from fcritic.disk import replace_file
 
 SWITCH = "FCRITIC_KEEP_PROGRAMS"
 """This environment variable says whether programs are read and written. The command `fcritic` sets it to `yes`
-unless it is set: a script of somebody's own may have changed what our functions do, which no file would tell."""
+unless it is set: a user's script may have changed our functions, which no file would show."""
 
 FOLDER = "traced"
 """Its name in the folder in which JAX keeps compiled programs."""
@@ -54,7 +54,7 @@ def call(function: Callable[..., tuple], decided_by: tuple[Any, ...], *arguments
     if program is None:
         try:
             program = export.export(jax.jit(function), disabled_checks=_ANY_OPERATION)(*shapes)
-        except Exception:  # there are functions that cannot be exported; what is wrong with this one is told below
+        except Exception:  # some functions cannot be exported; an error of this one is raised below
             return function(*arguments)
         if path is not None:
             _write(path, program)
@@ -75,7 +75,7 @@ def _path(decided_by: tuple[Any, ...], shapes: Any) -> Path | None:
 
 
 def _is_ours(part: Any) -> bool:
-    """Whether the text of a part, and our sources, tell all of it: a class from elsewhere may do anything."""
+    """Whether its text and our sources determine a part: a class from elsewhere may do anything."""
     if not dataclasses.is_dataclass(part):
         return True
     ours = type(part).__module__.partition(".")[0] == __name__.partition(".")[0]

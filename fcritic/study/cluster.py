@@ -120,7 +120,7 @@ def _require_room(ray: Any, needs: Needs) -> None:
 
 
 def _marker_in(folder: Path) -> Path:
-    """A file by which a node can tell that it sees the same folder as we do."""
+    """A file that shows a node whether it sees the same folder."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     marker = folder / ".fcritic-shared"

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from fcritic.config import TYPED, TrainConfig
+from fcritic.config import TrainConfig, as_words
 from fcritic.errors import UsageError
 
 Outcome = Literal["holds", "fails", "open"]
@@ -59,7 +59,7 @@ class Run:
         """The command that makes the same run by itself."""
         words = [f"--recipe {self.recipe} --task {self.task} --envs {self.envs}"]
         words += [f"--seeds {self.seeds} --steps {self.steps}"]
-        words += [_as_option(name.removeprefix("agent."), value) for name, value in self.options]
+        words += [" ".join(as_words(name.removeprefix("agent."), value)) for name, value in self.options]
         return f"fcritic train {' '.join(words)}"
 
 
@@ -205,14 +205,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(f"{value:.6g}") if math.isfinite(value) else str(float(value))
     return value
-
-
-def _as_option(name: str, value: Any) -> str:
-    """A changed field as it is typed on the command line."""
-    group, dot, field = TYPED.get(name, name).replace("_", "-").rpartition(".")
-    if isinstance(value, bool):
-        return f"--{group}{dot}{'' if value else 'no-'}{field}"
-    return f"--{group}{dot}{field} {' '.join(map(str, value)) if isinstance(value, tuple) else value}"
 
 
 def _replaced(options: Any, path: list[str], value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fcritic.config import TrainConfig
+from fcritic.config import TrainConfig, as_words
 from fcritic.disk import JSON_LIMIT, Place
 from fcritic.errors import UsageError, did_you_mean, one_line
 from fcritic.logs.metrics import each_row
@@ -93,8 +93,8 @@ class Space:
         return {name: each[0] if isinstance(each, list) else each["low"] for name, each in self.search.items()}
 
     def words(self, drawn: dict[str, Any]) -> list[str]:
-        """The options as they are typed."""
-        return [word for name, value in (self.train | drawn).items() for word in _typed(name, value)]
+        """Returns the options as words of a command line."""
+        return [word for name, value in (self.train | drawn).items() for word in as_words(name, value)]
 
 
 def _require_range(what: str, each: Any) -> None:
@@ -125,13 +125,6 @@ def _drawn(trial: Any, name: str, each: Any) -> Any:
     low, high, how = each["low"], each["high"], {key: each[key] for key in ("log", "step") if key in each}
     whole = type(low) is type(high) is int and type(each.get("step", 1)) is int
     return (trial.suggest_int if whole else trial.suggest_float)(name, low, high, **how)
-
-
-def _typed(name: str, value: Any) -> list[str]:
-    group, dot, field = name.rpartition(".")
-    if isinstance(value, bool):
-        return [f"--{group}{dot}{'' if value else 'no-'}{field}"]
-    return [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
 
 
 def curve(path: Path) -> dict[int, float]:

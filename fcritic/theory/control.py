@@ -366,7 +366,8 @@ class Settings:
     step_size: float
     """eta, the step size of the ascent."""
     kappa: float = 2.0
-    """C_max as a multiple of the rank of A_k, which is C(pi, pi). 0 refreshes in every epoch, infinity never."""
+    """C_max as a multiple of the rank of A_k, which is C(pi, pi). 0 refreshes in every epoch; infinity never does,
+    as in the paper's off-policy case, where mu has full support."""
     trigger: str = "delta-ratio"
     """The measure of drift that ends an epoch, one of `fcritic.theory.trust.TRIGGERS`."""
     threshold: float = 2.0
@@ -400,11 +401,6 @@ def on_policy(settings: Settings) -> Settings:
 def two_timescale(settings: Settings) -> Settings:
     """Returns the settings of the paper's limit of epochs of one step: an evaluation before every step."""
     return dataclasses.replace(settings, epoch_limit=1)
-
-
-def full_coverage(settings: Settings) -> Settings:
-    """Returns the settings of the paper's off-policy case: mu has full support and is never refreshed."""
-    return dataclasses.replace(settings, kappa=math.inf)
 
 
 class Trace(NamedTuple):

@@ -144,16 +144,6 @@ def disjoint_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.nda
     return target, behaviour
 
 
-def partial_policies(mdp: FiniteMDP, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a target that takes every action and a behaviour that never takes the last one."""
-    if mdp.actions < 2:
-        raise UsageError("policies with partial coverage need at least 2 actions")
-    rng = np.random.default_rng(seed)
-    behaviour = np.zeros(mdp.r.shape)
-    behaviour[:, :-1] = rng.dirichlet(np.ones(mdp.actions - 1), mdp.states)
-    return rng.dirichlet(np.ones(mdp.actions), mdp.states), behaviour
-
-
 def rare_action(share: float, seed: int = 0, dim: int = 6, gamma: float = 0.9) -> Problem:
     """Returns a linear MDP in which only the last action has one of the factors and behaviour rarely takes it.
 

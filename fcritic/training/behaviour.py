@@ -1,4 +1,4 @@
-"""What the agents do, measured when they are evaluated: how far actors differ, critics disagree, states were seen.
+"""Measures at each evaluation: diversity of actors, disagreement of critics, coverage of states.
 
 Everything is computed from the state of a training as it stands, so a continued run reports the same.
 """
@@ -30,7 +30,7 @@ _STREAM = 2**31  # far from the iterations, which number the streams of training
 
 
 def behaviour(learning: Learning, state: TrainState, frame: int) -> list[dict[str, Any]]:
-    """A row for each seed; without data in the replay there is nothing to tell."""
+    """Returns a row for each seed; none while the replay is empty."""
     written = int(state.replay.written)
     if not written:
         return []
@@ -123,7 +123,7 @@ def _hashes(rows: Float[Array, "seeds capacity envs width"], spec: EnvSpec) -> t
 
 
 def _scrambled(words: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    """Words whose every bit depends on all bits of the input, so that sums of them hardly ever agree by chance."""
+    """Words whose every bit depends on all bits of the input, so that sums of them rarely collide."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         words = (words ^ (words >> shift)) * jnp.uint32(factor)
     return words ^ (words >> 16)

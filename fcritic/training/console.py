@@ -1,4 +1,4 @@
-"""What a training tells the person who watches it: a live line in a terminal, plain lines elsewhere."""
+"""The progress lines of a training: a live line in a terminal, plain lines elsewhere."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from rich.text import Text
 from fcritic.config import TrainConfig
 
 SILENCE = 10.0
-"""Seconds after which a line says how far a training is, where there is no live line."""
+"""Seconds between progress lines where there is no live line."""
 
 
 def duration(seconds: float) -> str:
@@ -51,7 +51,7 @@ class TrainingConsole:
             self._talker.join()
 
     def _talk(self) -> None:
-        """Says where the training stands when nothing was said for a while, also while it waits or evaluates."""
+        """Prints a progress line after a silence, also while the training waits or evaluates."""
         while not self._over.wait(max(self._spoken + SILENCE - time.monotonic(), 0.01)):
             if time.monotonic() >= self._spoken + SILENCE:
                 self.say(self._line(self._frame))
@@ -76,7 +76,7 @@ class TrainingConsole:
         return (frame - self._start_frame) * self._config.seeds / elapsed
 
     def update(self, frame: int, **values: float) -> None:
-        """Shows where the training stands; values keep their last number until they change."""
+        """Shows the progress; values keep their last number until they change."""
         self._frame = frame
         self._shown |= {name.replace("_", " "): f"{value:.4g}" for name, value in values.items()}
         now = time.monotonic()

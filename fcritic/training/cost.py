@@ -34,7 +34,7 @@ _SHARE = 0.25
 
 
 def estimated_seconds(config: TrainConfig, spec: EnvSpec, begun: int = 0) -> float | None:
-    """The time from iteration `begun` to the end, by the arithmetic; None where it is far below a day.
+    """Seconds from iteration `begun` to the end, from the arithmetic; None where it is far below a day.
 
     To count the arithmetic takes a second or two, so a bound decides first whether that is worth it.
     """
@@ -59,13 +59,13 @@ def require_agreed(seconds: float | None, what: str, yes: bool) -> None:
     """Refuses a job that is estimated to take more than a day, unless its user has agreed."""
     if seconds is not None and seconds > DAY and not yes:
         raise UsageError(
-            f"{what} is estimated to take {duration(seconds)} on this {_device()}; add --yes to start it all the "
-            "same, lower --steps, or choose a smaller --recipe such as fac-small"
+            f"{what} is estimated to take {duration(seconds)} on this {_device()}; add --yes to start it "
+            "anyway, lower --steps, or choose a smaller --recipe such as fac-small"
         )
 
 
 def estimate_line(seconds: float | None, rough: float) -> str:
-    """The estimate, as it is said before a training: by its arithmetic or, where that was not counted, roughly."""
+    """The line with the estimate before a training: from its arithmetic or, where that was not counted, roughly."""
     if seconds is not None:
         return f"estimated time to the end: {duration(seconds)} on this {_device()}; measured once learning begins"
     recorded = "an H200" if on_gpu() else "two CPU cores"

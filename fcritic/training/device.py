@@ -30,7 +30,7 @@ from fcritic.training.replay import Normalizer, Replay
 from fcritic.types import EnvSpec, Metrics, Transition
 
 BLOCK = 128
-"""Steps without learning that are kept on the host, to be stored at a time."""
+"""Steps without learning that the host collects before it stores them together."""
 
 _NEVER = np.uint32(2**32 - 1)  # no training has so many iterations
 
@@ -54,7 +54,7 @@ SEED_AXES = TrainState(0, 0, Replay(0, None), 0, 0, None)
 
 
 class Acting(eqx.Module):
-    """The little that acting needs of the state: handing over less makes the call shorter."""
+    """The part of the state that acting needs; a call with fewer arrays is faster."""
 
     policy: Any
     normalizer: Normalizer
@@ -63,7 +63,7 @@ class Acting(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Learning:
-    """All that decides the programs of a training; hashable, as JAX and the kept programs need it."""
+    """Everything that determines the programs of a training; hashable, as JAX and the kept programs require."""
 
     agent: AbstractAgent
     spec: EnvSpec
@@ -93,7 +93,7 @@ class Learning:
         )
 
     def begin(self, seeds: int) -> Any:
-        """Placeholders for what environments remember: in the first iteration all are fresh and redrawn."""
+        """Placeholders for the memories of environments: in the first iteration all are fresh and redrawn."""
         like = jax.eval_shape(partial(_remember, self), _per_env(self, seeds, 2, kind=np.uint32))
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), like)
 
@@ -112,7 +112,7 @@ class Device:
         self.put(state, learning.begin(len(state.keys)) if memory is None else memory)
 
     def put(self, state: TrainState, memory: Any) -> None:
-        """Goes on from another state of the same shapes; steps that `store` has kept are given up."""
+        """Continues from another state of the same shapes; drops steps that `store` has kept."""
         self._packed = on_gpu() and bool(self.learning.agent.packed_kinds)
         if self._packed:
             state = eqx.tree_at(lambda s: s.agent, state, pack_stack(state.agent, self.learning.agent.packed_kinds))
@@ -131,7 +131,7 @@ class Device:
 
     @property
     def state(self) -> TrainState:
-        """Everything by its names. Steps that `store` has kept must have been handed over by `flush`."""
+        """The state as a tree. Call `flush` first where `store` has kept steps."""
         if self._used:
             raise RuntimeError(f"{self._used} steps are not in the replay yet; call flush() first")
         state = self.carried
@@ -139,31 +139,31 @@ class Device:
 
     @property
     def carried(self) -> TrainState:
-        """The state with its networks as they are carried; to look at numbers, whatever their names."""
+        """The state with its networks in the form the device carries."""
         return jax.tree.unflatten(self._structure, self.leaves)
 
     def act(
         self, obs: Float[np.ndarray, "seeds envs obs"], fresh: Bool[np.ndarray, "seeds envs"], iteration: int
     ) -> Float[Array, "seeds envs act"]:
-        """Actions of the policies for all environments; who plays an episode is drawn where one is fresh."""
+        """Actions of the policies for all environments; draws the actor of each fresh episode."""
         leaves = tuple(self.leaves[place] for place in self._acting)
         program = self._program("act")
         actions, self.memory = program(leaves, self.memory, obs, fresh, np.uint32(iteration))
         return actions
 
     def remember(self, keys: UInt32[np.ndarray, "seeds envs 2"]) -> None:
-        """The environments' episodes are those that began with these keys."""
+        """Sets the memories of the environments to those of episodes that began with these keys."""
         self.memory = self._program("remember")(keys)
 
     def store(self, step: Transition) -> None:
-        """Keeps a step of all environments for the replay; a full block is handed over."""
+        """Keeps a step of all environments on the host; passes a full block to the replay."""
         self._block[:, self._used] = replay.pack(step)
         self._used += 1
         if self._used == self._block.shape[1]:
             self.flush()
 
     def flush(self) -> None:
-        """Hands the steps that were kept to the replay."""
+        """Passes the kept steps to the replay."""
         if not self._used:
             return
         full, used = self._block, np.int32(self._used)
@@ -199,7 +199,7 @@ class Device:
         }
 
     def wait(self) -> None:
-        """Returns when all that was asked of the device is done."""
+        """Returns when the device has done all queued work."""
         jax.block_until_ready(self.leaves)
 
     def compile_ahead(self, first: int, last: int) -> None:
@@ -223,7 +223,7 @@ class Device:
         return any(not program.done() for program in self._programs.values())
 
     def when_compiled(self, call: Callable[[], None]) -> None:
-        """Calls a function for each program that is compiled ahead, once it is there."""
+        """Calls a function for each program that is compiled ahead, when it is ready."""
         for program in self._programs.values():
             program.add_done_callback(lambda _: call())
 

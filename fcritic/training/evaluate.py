@@ -27,7 +27,7 @@ class Evaluation:
     lengths: Float[np.ndarray, "actors episodes"] | None = None
     """In actions."""
     successes: Float[np.ndarray, "actors episodes"] | None = None
-    """NaN where the task does not tell it."""
+    """NaN where the task does not report it."""
 
     @property
     def actors(self) -> Float[np.ndarray, " actors"]:
@@ -36,7 +36,7 @@ class Evaluation:
 
     @property
     def mean_actor(self) -> float:
-        """What an actor drawn at random reaches: the headline figure."""
+        """The expected return of a randomly drawn actor: the headline figure."""
         return float(self.actors.mean())
 
     @property
@@ -82,13 +82,13 @@ class Played(NamedTuple):
     lengths: Float[np.ndarray, "seeds actors"]
     """In actions."""
     successes: Float[np.ndarray, "seeds actors"]
-    """NaN where the task does not tell it."""
+    """NaN where the task does not report it."""
     path: "Path | None" = None
     """All of it, where that was asked for."""
 
 
 class Path(NamedTuple):
-    """What actors met in an episode, step by step; after its end others follow, with reward 0."""
+    """The observations and rewards of an episode, step by step; after its end others follow, with reward 0."""
 
     obs: Float[np.ndarray, "steps seeds actors obs"]
     reward: Float[np.ndarray, "steps seeds actors"]
@@ -145,7 +145,7 @@ class Evaluator:
             weight *= discount
             for episode in episodes:
                 place = (episode.seed_index, episode.env_index)
-                if np.isnan(returns[place]):  # later episodes of the short-lived do not count
+                if np.isnan(returns[place]):  # only the first episode of each environment counts
                     returns[place], lengths[place] = episode.total_reward, episode.length_in_steps
                     successes[place] = np.nan if episode.success is None else episode.success
         steps = Path(np.stack(met), np.stack(rewards), ended) if path else None

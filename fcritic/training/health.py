@@ -31,7 +31,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def require_room(config: TrainConfig, spec: EnvSpec) -> None:
-    """Refuses a replay that the memory of this machine cannot hold; a GPU tells by itself."""
+    """Refuses a replay that the memory of this machine cannot hold; a GPU reports that itself."""
     if jax.default_backend() == "cpu":
         size = 4 * width_of(spec) * config.replay * config.envs * config.seeds
         require_memory(size, f"a replay of {config.replay:,} steps x {config.envs} x {config.seeds} (--replay)")
@@ -159,7 +159,7 @@ def _require_sound_environments(arrays: Arrays, iteration: int, config: TrainCon
         if found is None or found.shape != shapes.get(name, each) or found.dtype.kind != kinds.get(name, "i"):
             raise _unsound(f"environments/{name} is missing, or of another type or shape")
         _require(f"environments/{name}", found, *ranges.get(name, ()))
-    # What else environments remember is their own: it may hold anything.
+    # The rest of an environment's state is its own and may hold anything.
     require_finite({name: array for name, array in arrays.items() if name.endswith("physics")})
 
 
@@ -170,7 +170,7 @@ def require_finite(arrays: Arrays) -> None:
 
 
 def require_acting(policies: Any) -> None:
-    """Refuses policies with weights that no learning reaches: through a few layers their actions are NaN."""
+    """Refuses policies with weights beyond what learning reaches: after a few layers their actions are NaN."""
     for leaf in jax.tree.leaves(policies):
         if leaf.size and (most := float(np.abs(np.asarray(leaf, np.float32)).max())) > MOST_WEIGHT:
             raise _unsound(f"an actor has a weight of {most:g}")
@@ -189,4 +189,4 @@ def _require(name: str, array: np.ndarray, low: float | None = None, high: float
 
 
 def _unsound(what: str) -> CheckpointError:
-    return CheckpointError(f"{what}: the file is damaged or foreign; take an earlier checkpoint")
+    return CheckpointError(f"{what}: the file is damaged or of another program; take an earlier checkpoint")

@@ -37,12 +37,12 @@ from fcritic.training.warmup import Chance
 
 HOW_OFTEN = ("eval_every", "log_every", "save_every", "keep")
 FREE_FIELDS = frozenset(("steps", *HOW_OFTEN, "value_limit", "on_fault", "env_processes", "env_timeout", "log"))
-"""What may change when a run continues: its length, how often and by whom it is looked at, what ends it, where."""
+"""Options that may change when a run continues: its length, evaluations, logs, faults and processes."""
 
 AfterEvaluation = Callable[[int, list[Evaluation], TrainState], bool]
 """Gets the frame, the returns of each seed and what was learned; returns whether the training shall end here."""
 First = Callable[[Learning], tuple[Snapshot, list[str]]]
-"""What a training begins with, if not with nothing, and lines that say so."""
+"""Makes the first snapshot of a training that does not begin from scratch, and lines about it for the user."""
 
 MOST_ROLLBACKS = 3
 """How often a training goes back to the same checkpoint before it gives up."""
@@ -61,7 +61,7 @@ def train(
 ) -> RunDirectory:
     """Trains in a directory, or continues what is there, to the last frame; returns the directory.
 
-    What is estimated to take more than a day is refused, unless `yes` agrees to it. `note` is said first.
+    A training estimated at more than a day is refused without `yes`. `note` is printed first.
     `after_evaluation` is called after each evaluation and may end the training there. `first` is asked where there
     is no checkpoint yet. Fields of the config that are `free` may be others than before.
     """
@@ -91,7 +91,7 @@ def train(
 
 
 class Training:
-    """One training in progress: the device, the environments, the report, and how far they are."""
+    """One training in progress: the device, the environments, the report and the counters."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class Training:
     ) -> "Training":
         """A training at its beginning, or where the newest whole checkpoint of the run left it.
 
-        `known`: the run was there before, so its user should learn why it begins at frame 0. A beginning of its
-        own, `first`, is saved at once: the run then needs nothing outside of its folder.
+        `known`: the run existed before, so its user should learn why it begins at frame 0. A first snapshot,
+        `first`, is saved at once, so that the run needs nothing outside of its folder.
         """
         with contextlib.ExitStack() as failing:
             vector = _environments(config)
@@ -146,7 +146,7 @@ class Training:
             learns = max(training.progress.iteration, config.warmup_iterations)
             training.device.compile_ahead(learns, config.iterations)
             if count := training.restarted:
-                report.say(f"note: {count} environments cannot tell their state and begin a new episode")
+                report.say(f"note: {count} environments have no saved state and begin a new episode")
             failing.pop_all()
         return training
 
@@ -156,7 +156,7 @@ class Training:
         return self.progress.iteration * self.config.frames_per_iteration
 
     def run(self, notes: Iterable[str] = ()) -> None:
-        """Iterates to the end, or until a signal asks to stop; says some lines before."""
+        """Iterates to the end, or until a signal asks to stop; prints the notes first."""
         try:
             with self.stop, self.report.running():
                 self.report.begin(self.frame, notes)
@@ -197,7 +197,7 @@ class Training:
         self._do_what_is_due()
 
     def _choose_actions(self) -> np.ndarray | jax.Array:
-        """Actions for all environments, by chance or by the policies; the device may still be computing them."""
+        """Actions for all environments, uniform or of the policies; the device may still be computing them."""
         config, iteration, device = self.config, self.progress.iteration, self.device
         if config.warmup_actions == "uniform":
             if iteration < config.warmup_iterations:
@@ -269,7 +269,7 @@ class Training:
             self.enough = self.after_evaluation(self.frame, results, state)
 
     def save(self, episodes: bool = True) -> None:
-        """Writes a checkpoint from which training continues exactly; never one of a sick training.
+        """Writes a checkpoint from which training continues exactly; refuses to save NaN or infinite parameters.
 
         Without `episodes` the environments are left out: all of them then begin a new episode.
         """
@@ -279,14 +279,14 @@ class Training:
         self._retries = 0
 
     def _snapshot(self, environments: envs.EnvState) -> Snapshot:
-        """All of the training as it is; never of a sick one."""
+        """The whole training at this moment; raises `Diverged` for NaN or infinite parameters."""
         self.device.flush()
         state = self.device.state
         require_sane_parameters(state, self.config, self.frame)
         return Snapshot(state, self.device.memory, self.pending, environments, self.best, self.progress)
 
     def _weights_kept(self, full: CannotWrite) -> str:
-        """At the end, keeps what acting needs where all of the training does not fit; returns the words for it."""
+        """Keeps what acting needs where the final checkpoint does not fit on the disk; returns the words for it."""
         try:
             path = self.checkpoints.save_weights(self._snapshot({}), self.frame)
         except CannotWrite:
@@ -302,7 +302,7 @@ class Training:
             self.report.warn(f"{error}; training goes on and tries again at the next save")
 
     def _salvaged(self, fault: Exception) -> str:
-        """Saves what a fault has left sane, and returns the words for what is kept."""
+        """Saves the training if the fault has left it intact, and returns the words for what is kept."""
         lost = ""
         if self.progress.iteration and not isinstance(fault, Diverged):
             try:
@@ -314,14 +314,14 @@ class Training:
         return f"{kept} is kept{lost}" if kept else f"there is no checkpoint{lost}: a resume begins at frame 0"
 
     def _adopt(self, snapshot: Snapshot) -> int:
-        """Goes on from a snapshot whose state the device has; how many environments had to begin a new episode."""
+        """Goes on from a snapshot whose state the device has; returns how many environments begin a new episode."""
         self.pending, self.best, self.progress = snapshot.pending, snapshot.best, snapshot.progress
         self._chance = Chance(np.asarray(snapshot.state.keys), self.config.envs, self.vector.spec.act_dim)
         self.report.resume(self.progress.log_position, self.frame or None)
         return restore_environments(self.vector, snapshot.environments) if snapshot.environments else 0
 
     def _roll_back(self, fault: EnvironmentFault | Diverged) -> None:
-        """Goes back to the newest checkpoint and on with other random numbers, if that is wanted."""
+        """Returns to the newest checkpoint and goes on with other random numbers, if `on_fault` says so."""
         if self.config.on_fault != "rollback" or self._retries >= MOST_ROLLBACKS:
             raise fault
         self._retries, rollbacks = self._retries + 1, self.progress.rollbacks + 1

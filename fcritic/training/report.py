@@ -1,4 +1,4 @@
-"""What a training reports while it runs: rows to the logs, lines to the console. A full disk does not end it."""
+"""The report of a running training: rows to the logs, lines to the console. A full disk does not end it."""
 
 from collections.abc import Callable, Iterable, Iterator
 import contextlib
@@ -46,7 +46,7 @@ class Report:
         with self._console, self._journal:
             yield
 
-    # Where a training stands
+    # Progress
 
     def resume(self, position: int, frame: int | None) -> None:
         """Continues where a checkpoint was taken, or begins: rows that were written after it are taken back."""
@@ -63,7 +63,7 @@ class Report:
         return self._log.position()
 
     def begin(self, frame: int, notes: Iterable[str]) -> None:
-        """Says what is known before a training begins or goes on, and starts the clock."""
+        """Prints the notes before a training begins or continues, and starts the clock."""
         config = self._config
         if frame:
             self.say(f"continuing {self._run.path} at frame {frame:,}")
@@ -79,7 +79,7 @@ class Report:
         self._console.restart_clock(frame)
 
     def begin_again(self) -> None:
-        """Says that a run that was begun before has no checkpoint, and what that means."""
+        """Warns that an existing run has no checkpoint and begins again at frame 0."""
         path, every = self._run.path, f"--save-every {self._config.save_every:,}"
         if self._log.position():
             self.warn(
@@ -134,12 +134,12 @@ class Report:
             self.write(frame, FIRST_REWARD, [(index, {"reward": float(largest[index])}) for index in found])
 
     def behaviour(self, frame: int, rows: list[dict[str, Any]]) -> None:
-        """One row per seed with what its actors and critics do."""
+        """One row per seed with the measures of its actors and critics."""
         if rows:
             self.write(frame, "behaviour", list(enumerate(rows)))
 
     def knowledge(self, frame: int, rows: list[dict[str, Any]]) -> None:
-        """One row per seed with what its critics say of policies, and what these reach."""
+        """One row per seed that compares the critics' values of policies with their returns."""
         if rows:
             self.write(frame, KNOWLEDGE, list(enumerate(rows)))
 

@@ -1,4 +1,4 @@
-"""What a checkpoint of a training holds, and how a training is put back from it."""
+"""The content of a training's checkpoint, and how to restore a training from it."""
 
 from collections.abc import Mapping
 import contextlib
@@ -26,7 +26,7 @@ from fcritic.runs.snapshot import Found, Saved, Snapshots
 from fcritic.training.device import Learning, TrainState
 from fcritic.training.evaluate import Best
 from fcritic.training.health import require_acting, require_finite, require_sound, require_sound_agent
-from fcritic.training.replay import Normalizer, width_of
+from fcritic.training.replay import Normalizer, Replay, width_of
 from fcritic.training.replay import unpack as unpack_rows
 from fcritic.types import EnvSpec, Transition
 
@@ -39,7 +39,7 @@ _BLOCK = 1024
 
 @dataclasses.dataclass
 class Progress:
-    """Where a training stands: the counters that are not on the device and not in an environment."""
+    """The progress of a training: counters that are neither on the device nor in an environment."""
 
     iteration: int = 0
     log_position: int = 0
@@ -55,7 +55,7 @@ class Progress:
         counts = {field.name: facts.get(field.name) for field in dataclasses.fields(Progress)}
         counts["prefilled"] = facts.get("prefilled", 0)  # which older checkpoints do not have
         if any(type(value) is not int or not 0 <= value < 2**31 for value in counts.values()):
-            raise CheckpointError("the checkpoint does not say where the training stood; take an earlier one")
+            raise CheckpointError("the checkpoint lacks the counters of its training; take an earlier one")
         return Progress(**counts)
 
 
@@ -124,16 +124,16 @@ class Checkpoints:
         """As `restore`, but changes nothing."""
         return self._saved.load(self._like, self._snapshot)
 
-    @functools.cached_property
+    @property
     def _like(self) -> dict[str, Any]:
-        """The shapes of what a checkpoint holds, found out once for however many are looked at."""
+        """The shapes of what a checkpoint holds."""
         empty = shapes_of(self._learning, self._config.seeds)
         best = Best.like(self._config.agent, empty)
         return {"agent": without_replay(empty), "rollout": None, "environments": None, "best": best}
 
     def _snapshot(self, saved: Saved) -> Snapshot:
         config, groups, progress = self._config, saved.groups, Progress.of(saved.facts)
-        state = self._learning.start(config.seed_numbers)
+        state = shapes_of(self._learning, config.seeds)
         ring = np.zeros(state.replay.rows.shape, np.float32)
         steps = np.arange(saved.written - len(saved.rows), saved.written)
         ring[:, steps % config.replay] = np.moveaxis(saved.rows, 0, 1)
@@ -174,8 +174,7 @@ def pack(snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
 
 def unpack_state(like: TrainState, agent: dict[str, np.ndarray], rows: np.ndarray, written: int) -> TrainState:
     """The state on the device; names, shapes and types are verified against `like`."""
-    ring = eqx.tree_at(lambda r: (r.rows, r.written), like.replay, (jnp.array(rows), jnp.int32(written)))
-    learned = unflatten(without_replay(like), agent)
+    learned, ring = unflatten(without_replay(like), agent), Replay(jnp.array(rows), jnp.int32(written))
     return eqx.tree_at(lambda s: s.replay, learned, ring, is_leaf=lambda leaf: leaf is None)
 
 
@@ -183,7 +182,7 @@ def unpack_rollout(
     learning: Learning, state: TrainState, arrays: dict[str, np.ndarray]
 ) -> tuple[Any, Transition | None]:
     """What the environments' episodes remember, and the step that waits to be stored."""
-    rollout: dict[str, Any] = {"memory": learning.begin(len(state.keys))}
+    rollout: dict[str, Any] = {"memory": learning.begin(state.keys.shape[0])}
     if any(name.startswith("pending") for name in arrays):
         step = jax.eval_shape(lambda rows: unpack_rows(rows[:, 0], learning.spec), state.replay.rows)
         rollout["pending"] = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), step)
@@ -192,12 +191,12 @@ def unpack_rollout(
 
 
 def restore_environments(vector: VectorEnv, state: EnvState) -> int:
-    """Puts environments back; how many could not tell their state and began a new episode instead."""
+    """Puts environments back; returns how many have no saved state and begin a new episode."""
     try:
         return vector.restore(state)
     except UsageError:
         raise
-    except Exception as error:  # arrays that another task saved, or a forger, may fail in any way in a simulator
+    except Exception as error:  # arrays of another task, or made by hand, may fail in any way in a simulator
         what = f"{type(error).__name__}: {error}"
         raise CheckpointError(
             f"the saved environments do not fit this task ({what:.200}); take an earlier one"
@@ -252,23 +251,18 @@ def _about_observations(config: TrainConfig, directory: Place, size: int) -> Che
 
 
 def _dated(config: TrainConfig, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts with the frame that they are of, which a forger may have left out."""
+    """The facts with the frame of the checkpoint, which a file made by hand may lack."""
     return facts | {"env_steps": Progress.of(facts).iteration * config.frames_per_iteration}
 
 
 def _shapes_of(config: TrainConfig, spec: EnvSpec | None) -> TrainState:
-    """A training's state without its numbers."""
-    return _traced_shapes(config, spec or task_spec(config.task))
+    """Returns the shapes of a training's state."""
+    return shapes_of(learning_of(config, spec or task_spec(config.task)), config.seeds)
 
 
-@functools.lru_cache(maxsize=8)
-def _traced_shapes(config: TrainConfig, spec: EnvSpec) -> TrainState:
-    """Kept for the next checkpoint of the same run, as tracing takes longer than reading one."""
-    return shapes_of(learning_of(config, spec), config.seeds)
-
-
+@functools.lru_cache(maxsize=8)  # for the next checkpoint of the same run: tracing takes longer than reading one
 def shapes_of(learning: Learning, seeds: int) -> TrainState:
-    """The state of so many seeds without its numbers; that of one seed is traced, however many there are."""
+    """Returns the shapes of the state of several seeds; only one seed is traced."""
     one = jax.eval_shape(learning.start, [0])
     all_seeds = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape[1:]), leaf.dtype), one)
     in_common = lambda state: (state.replay.written, state.tallied)

@@ -8,7 +8,7 @@ from fcritic.training.replay import Normalizer
 
 
 class Sight(eqx.Module):
-    """Through which normalisers critics and policies see."""
+    """The normalisers of critics and policies."""
 
     critics: Normalizer | None
     """None where observations are not normalised."""
@@ -16,11 +16,11 @@ class Sight(eqx.Module):
     """None where it is the critics'."""
 
     def __call__(self, obs: Float[Array, "*axes obs"]) -> Float[Array, "*axes obs"]:
-        """What the critics see of raw observations."""
+        """Returns raw observations as the critics see them."""
         return obs if self.critics is None else self.critics(obs)
 
     def view(self, policy: Policy) -> Policy:
-        """A policy as the critics can ask it: a function of what they see."""
+        """Returns the policy as a function of what the critics see."""
         return policy if self.policies is None else Rescaled(policy, self)
 
 

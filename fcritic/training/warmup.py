@@ -1,6 +1,6 @@
-"""The iterations before learning begins, where actions are drawn by chance, on the host.
+"""The iterations before learning begins, in which actions are drawn at random, on the host.
 
-Actions depend on their seed and iteration alone, not on where a block of them begins: a training that was stopped
+Actions depend on their seed and iteration alone, not on where a block of them begins, so a stopped training
 continues exactly.
 """
 

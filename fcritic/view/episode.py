@@ -1,23 +1,23 @@
-"""One episode of one actor, with everything that a page about it shows."""
+"""One episode of one actor, with everything that its page shows."""
 
 from collections.abc import Callable
 import dataclasses
-from functools import partial
-from typing import Any
 
-import jax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 import numpy as np
 
 from fcritic import envs
+from fcritic.api import valuation
+from fcritic.api.load import TrainedAgent
 from fcritic.envs import AbstractEnv, EnvState, Step, VectorEnv
 from fcritic.envs.local import LocalGroup, Watch
-from fcritic.training.replay import Normalizer
-from fcritic.view.cast import Actor
 from fcritic.view.scene import Pose, tracked_body
 
 LIMIT = 5000
 """Actions that are shown at most: a task without an end would never give a page."""
+
+Act = Callable[[Float[np.ndarray, " obs"]], Float[np.ndarray, " act"]]
+"""An actor: from an observation of the task to an action in [-1, 1]."""
 
 Note = Callable[[AbstractEnv, bool], None]
 """Called after each reset (True) and each step (False) of an environment."""
@@ -56,7 +56,7 @@ class Episode:
 
 
 class Watched(AbstractEnv):
-    """An environment that calls `note` after each reset and each step, while it still stands there."""
+    """An environment that calls `note` after each reset and each step, before anything else changes."""
 
     def __init__(self, env: AbstractEnv, note: Note):
         self._env, self._note = env, note
@@ -69,7 +69,7 @@ class Watched(AbstractEnv):
         return obs
 
     def reseed(self, seed: int) -> None:
-        """From the next `reset` on, be like an environment that was built with this seed."""
+        """Makes the next `reset` behave as in an environment built with this seed."""
         self._env.reseed(seed)
 
     def step(self, action: np.ndarray) -> Step:
@@ -109,10 +109,16 @@ class Notebook:
         self.times.append(data.time)
 
 
-def record(env: AbstractEnv, actor: Actor, seed: int, timeout: float) -> Episode:
+def actor_of(agent: TrainedAgent, number: int) -> Act:
+    """Returns one of the actors of an agent, without exploration noise."""
+    policy, normalizer = agent.policy(number), agent.normalizer if agent.config.normalize else None
+    return lambda obs: np.asarray(valuation.actions(policy, normalizer, obs[None]))[0]
+
+
+def record(env: AbstractEnv, act: Act, seed: int, timeout: float) -> Episode:
     """Plays one episode that begins as `seed` says; the same seed gives the same start to every actor."""
     notes = Notebook()
-    *happened, over = play(env, actor, seed, timeout, notes)
+    *happened, over = play(env, act, seed, timeout, notes)
     states = len(happened[0])
     times = np.array(notes.times[:states]) - notes.times[0] if notes.times else np.zeros(states)
     seconds = bool((np.diff(times) > 0).all())
@@ -122,11 +128,11 @@ def record(env: AbstractEnv, actor: Actor, seed: int, timeout: float) -> Episode
 
 
 def play(
-    env: AbstractEnv, actor: Actor, seed: int, timeout: float, note: Note
+    env: AbstractEnv, act: Act, seed: int, timeout: float, note: Note
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
     """Observations, actions, rewards, discounts, and whether the episode ended.
 
-    It runs as an evaluation does, so that a sick environment is told of in the same words. After the last step
+    It runs as an evaluation does, so that a faulty environment is reported in the same words. After the last step
     the environment begins its next episode: `note` is called once more.
     """
     env.reseed(seed)
@@ -134,17 +140,9 @@ def play(
     seen, actions, rewards, discounts = [vector.obs[0, 0]], [], [], []
     ended: list[envs.Episode] = []
     while not ended and len(actions) < LIMIT:
-        act = _action(actor.policy, actor.normalizer, vector.obs[0, 0], actor.normalize)
-        step, ended = vector.step(np.asarray(act)[None, None])
+        step, ended = vector.step(act(vector.obs[0, 0])[None, None])
         seen.append(step.next_obs[0, 0])
         actions.append(step.act[0, 0])
         rewards.append(float(step.reward[0, 0]))
         discounts.append(float(step.discount[0, 0]))
     return np.stack(seen), np.stack(actions), np.array(rewards), np.array(discounts), bool(ended)
-
-
-@partial(jax.jit, static_argnums=3)
-def _action(
-    policy: Any, normalizer: Normalizer, obs: Float[Array, " obs"], normalize: bool
-) -> Float[Array, " act"]:
-    return policy(normalizer(obs) if normalize else obs)

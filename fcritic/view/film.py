@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcritic import envs
+from fcritic.api.load import TrainedAgent
 from fcritic.disk import Place
 from fcritic.envs import AbstractEnv, GymEnv
 from fcritic.envs.arguments import split
 from fcritic.errors import UsageError, cannot_write
 from fcritic.startup.doctor import can_draw
-from fcritic.view.cast import Cast
-from fcritic.view.episode import play
+from fcritic.view.episode import actor_of, play
 from fcritic.view.scene import radius_of, tracked_body
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Film:
         self._over = False
         self.frames = 0
         self.trouble: UsageError | None = None
-        """Why the film cannot be made; kept, since what is raised here would be blamed on the environment."""
+        """Why the film cannot be made; kept, since an error raised here would count as the environment's."""
 
     def __call__(self, env: AbstractEnv, first: bool) -> None:
         """Adds the pictures that are due."""
@@ -157,9 +157,9 @@ class Film:
         self._folder.cleanup()
 
 
-def shoot(cast: Cast, actor: int, episode_seed: int, film: Film) -> dict[str, Any]:
-    """Plays one episode of an actor in front of a film and tells what was filmed."""
-    config, chosen = cast.config, cast.actor(actor)
+def shoot(agent: TrainedAgent, actor: int, episode_seed: int, film: Film) -> dict[str, Any]:
+    """Films one episode of an actor and returns facts about it."""
+    config, act = agent.config, actor_of(agent, actor)
     env = envs.make(config.task, seed=episode_seed, action_repeat=config.action_repeat)
     if isinstance(env, GymEnv) and env.simulation() is None:
         env.close()
@@ -167,15 +167,15 @@ def shoot(cast: Cast, actor: int, episode_seed: int, film: Film) -> dict[str, An
         drawn = {"render_mode": "rgb_array", **arguments}
         env = GymEnv(name, seed=episode_seed, action_repeat=config.action_repeat, **drawn)
     try:
-        _, _, rewards, _, _ = play(env, chosen, episode_seed, config.env_timeout, film)
+        _, _, rewards, _, _ = play(env, act, episode_seed, config.env_timeout, film)
         size = film.finish()
     finally:
         film.close()
         env.close()
     told = {
         "task": config.task,
-        "seed": cast.seed,
-        "frame": cast.frame,
+        "seed": agent.seed,
+        "frame": agent.frame if agent.best_frame is None else agent.best_frame,
         "actor": actor,
         "episode_seed": episode_seed,
     }

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fcritic.envs import Units
-from fcritic.view.cast import Values, returns_to_go, whole_returns
 from fcritic.view.episode import Episode
 from fcritic.view.scene import ROTATION_ERROR, in_box, pack_poses, position_error, text_of
+from fcritic.view.values import Values, returns_to_go, whole_returns
 
 SCRIPTS = ("mathematics.js", "shapes.js", "drawing.js", "traces.js", "camera.js", "player.js")
 """The program of the page, in order."""
@@ -21,7 +21,7 @@ MOST_TRACES = 64
 
 
 def page(title: str, data: dict[str, Any]) -> str:
-    """The whole file. `data` may hold any text, also a stranger's: none of it can become markup or script."""
+    """The whole file. `data` may hold any text: none of it can become markup or script."""
     script = "\n".join(_text(name) for name in SCRIPTS)
     parts = {"title": escape(title), "style": _text("replay.css"), "script": script, "data": as_script_data(data)}
     # In one pass, so that a name inside the data is not taken for a place to fill.

@@ -16,7 +16,7 @@ ROWS_WITH_NAMES = 80
 """With more policies than this, rows are thin and names stand in the table and under the pointer alone."""
 
 LONGEST_NAME = 44
-"""Letters of a name in the picture; of a longer one the end is shown, which tells a run's policies apart."""
+"""Letters of a name in the picture; of a longer one the end is shown, in which a run's policies differ."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6776; --line: #d9dee5; --paper: #ffffff;
@@ -66,7 +66,7 @@ def page(report: dict[str, Any]) -> str:
 def _head(report: dict[str, Any]) -> list[str]:
     if not report["ranked"]:
         return [
-            "<h1>These data cannot tell which policy is best</h1>",
+            "<h1>These data do not show which policy is best</h1>",
             '<p class="warn">No policy stays where the data are. Record data with policies closer to these.</p>',
             _units(report),
         ]
@@ -112,7 +112,7 @@ def _rivals(ranked: list[dict[str, Any]]) -> str:
     if not close:
         return ""
     named = ", ".join(escape(name) for name in close[:3])
-    return f"; it cannot be told apart from {named}{f' and {len(close) - 3} more' if len(close) > 3 else ''}"
+    return f"; it cannot be distinguished from {named}{f' and {len(close) - 3} more' if len(close) > 3 else ''}"
 
 
 def _units(report: dict[str, Any]) -> str:
@@ -228,7 +228,7 @@ def _method(report: dict[str, Any]) -> list[str]:
     lines = [report["data_text"], report["method_text"]]
     lines += [report["check_text"]] if report["check_text"] else []
     lines.append(
-        "Coverage tells how much further a policy goes than the data: the lower, the closer it is to what was "
+        "Coverage measures how much further a policy goes than the data: the lower, the closer it is to what was "
         "logged; infinite, the data say nothing about it."
     )
     return [f"<p>{escape(line)}</p>" for line in lines]

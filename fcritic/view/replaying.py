@@ -5,11 +5,10 @@ from typing import Any
 
 from fcritic import envs
 from fcritic.agents.sac import SAC
+from fcritic.api.load import TrainedAgent
 from fcritic.disk import Place
-from fcritic.envs import Units
 from fcritic.errors import cannot_write
-from fcritic.view.cast import Cast, Values
-from fcritic.view.episode import LIMIT, Episode, record
+from fcritic.view.episode import LIMIT, Episode, actor_of, record
 from fcritic.view.page import (
     accuracy,
     episode_data,
@@ -21,23 +20,24 @@ from fcritic.view.page import (
     ranges,
 )
 from fcritic.view.scene import radius_of, scene_of, tracked_body
+from fcritic.view.values import Values, critic_values
 
 MOST_ACTORS = 10
 """Actors that a page shows where none are named."""
 
 
-def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path | Place) -> dict[str, Any]:
-    """Plays one episode of each actor, all from the same start, writes the page and tells what is in it."""
-    scene, episodes, units = play_all(cast, actors, episode_seed)
-    values = [cast.values(index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
-    data = page_data(cast, actors, episode_seed, scene, episodes, values, units)
-    text = page(f"{cast.config.task}: {cast.config.recipe}", data).encode()
+def write_replay(agent: TrainedAgent, actors: list[int], episode_seed: int, out: Path | Place) -> dict[str, Any]:
+    """Plays one episode of each actor, all from the same start, writes the page and returns facts about it."""
+    scene, episodes = play_all(agent, actors, episode_seed)
+    values = [critic_values(agent, index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
+    data = page_data(agent, actors, episode_seed, scene, episodes, values)
+    text = page(f"{agent.config.task}: {agent.config.recipe}", data).encode()
     try:
         Place.of(out).replace(text)
     except OSError as error:
         raise cannot_write("the page", str(out), error) from error
     outcome = {name: data[name] for name in data if name not in ("scene", "episodes")}
-    gamma = cast.config.agent.discount
+    gamma, units = agent.config.agent.discount, agent.units
     told = [
         {name: shown[name] for name in ("actor", "return", "steps", "end")}
         | {"critic": honesty(episode, value, gamma)}
@@ -48,35 +48,34 @@ def write_replay(cast: Cast, actors: list[int], episode_seed: int, out: Path | P
     return {"page": str(out), "bytes": len(text), "geometry": scene is not None} | outcome | {"actors": told}
 
 
-def play_all(cast: Cast, actors: list[int], seed: int) -> tuple[dict[str, Any] | None, list[Episode], Units]:
-    """How the task looks, one episode of each actor, and the task's units."""
-    config = cast.config
+def play_all(agent: TrainedAgent, actors: list[int], seed: int) -> tuple[dict[str, Any] | None, list[Episode]]:
+    """Returns how the task looks, and one episode of each actor."""
+    config = agent.config
     env = envs.make(config.task, seed=seed, action_repeat=config.action_repeat)
     try:
-        episodes = [record(env, cast.actor(index), seed, config.env_timeout) for index in actors]
+        episodes = [record(env, actor_of(agent, index), seed, config.env_timeout) for index in actors]
         if episodes[0].poses is None:
-            return None, episodes, env.units
+            return None, episodes
         env.reseed(seed)
         env.reset()  # a task may draw sizes, places and colours at a reset: these are the episodes' own
         model, data = env.simulation() or (None, None)
         moving = moving_bodies(episodes)
         scene = scene_of(model) | {"moving": moving, "still": episodes[0].poses[0].tolist()}
-        return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes, env.units
+        return scene | {"radius": radius_of(model, data, tracked_body(model, data))}, episodes
     finally:
         env.close()
 
 
 def page_data(
-    cast: Cast,
+    agent: TrainedAgent,
     actors: list[int],
     episode_seed: int,
     scene: dict[str, Any] | None,
     episodes: list[Episode],
     values: list[Values | None],
-    units: Units,
 ) -> dict[str, Any]:
-    """All that the page is told."""
-    config, moving = cast.config, scene["moving"] if scene else []
+    """Returns all data of the page."""
+    config, units, moving = agent.config, agent.units, scene["moving"] if scene else []
     shown = [
         {"actor": index} | episode_data(episode, value, config.agent.discount, moving, units)
         for index, episode, value in zip(actors, episodes, values, strict=True)
@@ -84,32 +83,32 @@ def page_data(
     return {
         "task": config.task,
         "recipe": config.recipe,
-        "seed": cast.seed,
-        "frame": cast.frame,
-        "best": cast.best,
+        "seed": agent.seed,
+        "frame": agent.frame if agent.best_frame is None else agent.best_frame,
+        "best": agent.best_frame is not None,
         "episode_seed": episode_seed,
         "discount": config.agent.discount,
         "action_repeat": config.action_repeat,
         **names_and_bounds(units, episodes[0].obs.shape[1]),
         "error": accuracy(shown) if scene else None,
-        "notes": _notes(cast, scene, episodes),
+        "notes": _notes(agent, scene, episodes),
         "scene": scene,
         "episodes": shown,
     }
 
 
-def _notes(cast: Cast, scene: dict[str, Any] | None, episodes: list[Episode]) -> list[str]:
+def _notes(agent: TrainedAgent, scene: dict[str, Any] | None, episodes: list[Episode]) -> list[str]:
     """What a reader must know to see it right."""
     notes = []
     if scene is None:
-        notes.append(f"{cast.config.task} is not made with MuJoCo: the page has its traces, but nothing in 3D.")
+        notes.append(f"{agent.config.task} is not made with MuJoCo: the page has its traces, but nothing in 3D.")
     elif scene["coarser"]:
         notes.append("Meshes were made coarser to keep this page small.")
     if scene is not None and scene["skinned"]:
         notes.append("The model has a skin, which is not drawn; its shapes for collisions are.")
-    if cast.best:
+    if agent.best_frame is not None:
         notes.append("The critics of the best actors are not kept, so their values are not shown.")
-    elif isinstance(cast.config.agent, SAC):
+    elif isinstance(agent.config.agent, SAC):
         notes.append("The critics of SAC also count entropy, which the measured return does not.")
     if not all(episode.over for episode in episodes):
         notes.append(f"Episodes that did not end were cut after {LIMIT:,} actions.")

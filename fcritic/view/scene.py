@@ -1,6 +1,6 @@
 """What a MuJoCo model looks like, in plain numbers: shapes, colours, triangles, the body that each is fixed to.
 
-Arrays stand in the page as text: little-endian numbers in base64, rounded where the eye cannot tell.
+Arrays stand in the page as text: little-endian numbers in base64, rounded below what the eye can see.
 """
 
 import base64

@@ -75,7 +75,7 @@ class Reader:
 
 
 class Curves:
-    """All readers of one run, and what else the rows tell."""
+    """All readers of one run, and the other facts in its rows."""
 
     def __init__(self, tail: Tail):
         self.tail = tail

@@ -1,6 +1,6 @@
 """Files of rows that grow: what was appended since the last look, numbers out of it, curves of bounded length.
 
-A file may be a stranger's. It may be cut and written anew, end in half a line or hold a line without an end; a look
+A file may come from anyone. It may be cut and rewritten, end in half a line or hold a line without an end; a look
 takes one block of memory all the same, and only rows of the right form are used. These have a fixed beginning
 (`fcritic.logs.metrics.ROW_KEYS`), so those of one kind are found, and one number is taken out of them, without
 parsing the rest: a million frames take milliseconds. Rows in another order are parsed.
@@ -157,7 +157,7 @@ class Field:
         self._pattern = re.compile(_HEAD + words[0] + rb'", [^\n]*?"' + words[1] + _NUMBER)
 
     def of(self, block: bytes, start: int, end: int) -> tuple[int, float, float] | None:
-        """Seed, frame and value (NaN where it is no number) of a line; none where it has not the right form."""
+        """Returns seed, frame and value (NaN where not a number) of a line; None where it has another form."""
         found = self._pattern.match(block, start, end)
         if found is None or end - start > LINE_LIMIT:
             return self._parsed(block[start:end])

@@ -1,8 +1,7 @@
-"""Runs that are watched: which there are, where each stands, whether it is well. Read from their files alone."""
+"""The watched runs: their list, state and warnings, read from their files alone."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-import fcntl
 import hashlib
 from itertools import islice
 import math
@@ -16,7 +15,7 @@ from fcritic.runs import CONFIG, JOURNAL, LOCK, METRICS, VERSIONS
 from fcritic.view.watch.curves import ROLLOUT_EPISODES, Curves
 from fcritic.view.watch.reading import Cursor, Tail, number, parse
 
-# What a journal tells: hours of training, speed, warnings, and how its last process ended
+# The journal: hours of training, speed, warnings, and how the last process ended
 
 MOST_MOMENTS = 256
 """Points of the clock (frame, hours) that are kept."""
@@ -156,7 +155,7 @@ class WatchedRun:
 
     @property
     def state(self) -> str:
-        """One word for where it stands; a run without a journal cannot tell a kill from a stop."""
+        """Returns the state in one word; without a journal a killed run counts as stopped."""
         if self.running:
             return "running"
         if self.history.failure:
@@ -253,7 +252,7 @@ def _flat(config: dict[str, Any], groups: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def variants(every: Iterable[WatchedRun]) -> dict[str, str]:
-    """The options, by run, in which runs of the same recipe and task differ; an option must be known of all."""
+    """Returns, by run, the options that all runs of its recipe and task have and in which these differ."""
     kinds: dict[tuple[str, str], list[WatchedRun]] = {}
     for run in every:
         kinds.setdefault(run.kind, []).append(run)
@@ -332,13 +331,13 @@ class Locks:
     def holds(self, folder: Place) -> bool:
         """Whether a process trains in this run."""
         lock = folder / LOCK
+        if self._held is None:
+            return lock.is_locked()
         try:
-            if self._held is not None:
-                status = lock.status()
-                return status is not None and status.st_ino in self._held
-            return _cannot_be_locked(lock)
+            status = lock.status()
         except OSError:
             return False
+        return status is not None and status.st_ino in self._held
 
 
 def _inodes(listing: str) -> Iterator[int]:
@@ -350,12 +349,3 @@ def _inodes(listing: str) -> Iterator[int]:
         words = line.split()
         if "FLOCK" in words and "WRITE" in words:
             yield int(words[words.index("WRITE") + 2].rpartition(":")[2])
-
-
-def _cannot_be_locked(lock: str | os.PathLike | Place) -> bool:
-    with Place.of(lock).reading() as file:  # to close it gives the lock back
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

@@ -134,7 +134,7 @@ def _curves(run: WatchedRun, names: list[str], most: int) -> dict[str, list[Any]
 
 
 def _plain(value: Any) -> Any:
-    """For JSON: five digits are enough for a picture, and what is no number is null."""
+    """Returns a value for JSON: numbers with five digits, which suffice for a picture, and null for NaN."""
     if isinstance(value, float):
         return float(f"{value:.5g}") if math.isfinite(value) and abs(value) < 1e5 else _large(value)
     if isinstance(value, list):
@@ -223,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Requests are nobody's business."""
+        """Logs nothing."""
 
 
 class WatchServer(ThreadingHTTPServer):
@@ -247,7 +247,7 @@ class WatchServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """One line, and the server goes on; a browser that leaves early is no error."""
+        """Prints one line, and the server goes on; a browser that leaves early is not an error."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
             print(f"fcritic: one request failed: {type(error).__name__}: {error}", file=sys.stderr)
