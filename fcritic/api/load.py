@@ -97,8 +97,8 @@ class TrainedAgent:
         return "\n".join(
             [
                 f"TrainedAgent {self.config.recipe} on {self.config.task}",
-                f"  {actors}; actor {self.actor} acts",
-                f"  sees {self.spec.obs_dim} numbers, acts with {self.spec.act_dim}{repeat}",
+                f"  {actors}; act() asks actor {self.actor}",
+                f"  observations of size {self.spec.obs_dim}, actions of size {self.spec.act_dim}{repeat}",
                 f"  seed {self.seed} at frame {self.frame:,}",
                 f"  from {self.directory}",
             ]

@@ -249,6 +249,7 @@ class Search:
             config = self._configure(words)
             command = f"fcritic train {shlex.join(words)}"
             RunDirectory.create_or_open(path, config.to_json(), command, FREE_FIELDS).close()
+            say(f"{name} trains with {_in_words(drawn)}")
             watch = Watch(self._study, trial, path, budget, stopping)
             fault = work(path, watch)
             points = watch.look()
