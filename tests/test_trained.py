@@ -113,7 +113,7 @@ def test_a_dict_of_observations_is_flattened_and_other_shapes_are_refused(run, o
         agent.value(0, obs, np.zeros(2))
     cartpole = envs.task_units("cartpole-swingup")[1]
     assert cartpole.flatten({"position": np.arange(3.0), "velocity": np.arange(2.0)}).tolist() == [0, 1, 2, 0, 1]
-    with pytest.raises(UsageError, match="this is no observation of Pendulum-v1"):
+    with pytest.raises(UsageError, match="this is not an observation of Pendulum-v1"):
         agent.act({"a": obs[0]})
     of_parts = dataclasses.replace(agent, units=dataclasses.replace(agent.units, obs_shape=None, flatten=list_of))
     np.testing.assert_allclose(of_parts.act({"a": obs[0]}), agent.act(obs[0]))

@@ -246,8 +246,10 @@ class TrainedAgent:
         single = shape in known
         if not single and shape[1:] not in known:
             wanted = " or ".join(str(each) for each in dict.fromkeys(known) if each is not None)
+            names = self.units.obs_names(self.spec.obs_dim) if self.units.unflatten is not None else []
+            parts = f": {', '.join(names)}; the task's own form will do, too" * bool(names)
             raise UsageError(
-                f"an observation of {self.config.task} has shape {wanted}, or one more axis, not {shape}"
+                f"an observation of {self.config.task} has shape {wanted}, or one more axis, not {shape}{parts}"
             )
         array = obs.astype(jnp.float32) if isinstance(obs, jax.Array) else np.asarray(obs, np.float32)
         return array.reshape(1 if single else shape[0], *flat), single
@@ -272,7 +274,7 @@ class TrainedAgent:
                     return np.stack([self._flat(row_of(obs, row)) for row in range(count)])
                 raise
         except fault as error:
-            raise UsageError(f"this is no observation of {self.config.task}: {error}") from error
+            raise UsageError(f"this is not an observation of {self.config.task}: {error}") from error
 
     def _flat(self, observation: Any) -> np.ndarray:
         flat = self.units.flatten(observation)
