@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 import zlib
 
-from fcritic.errors import UsageError, did_you_mean
+from fcritic.errors import UsageError, did_you_mean, listed
 
 OF_FILE = "fcritic_code_"
 """Begins the names of modules that were files of code."""
@@ -92,8 +92,9 @@ def missing(named: str, kinds: tuple[type, ...] = ()) -> UsageError:
     place, _, name = named.rpartition(":")
     module = run_file(place) if is_file(place) else import_module(place)
     fits = lambda value: callable(value) or isinstance(value, kinds)
-    known = [each for each, value in vars(module).items() if fits(value) and not each.startswith("_")]
-    return UsageError(f"{place} has no {name}{did_you_mean(name, known)}")
+    known = {each: value for each, value in vars(module).items() if fits(value) and not each.startswith("_")}
+    own = [each for each, value in known.items() if getattr(value, "__module__", None) == module.__name__]
+    return UsageError(f"{place} has no {name}{did_you_mean(name, known) or listed(own)}")
 
 
 def name_of(thing: Any) -> str | None:

@@ -131,8 +131,8 @@ class TrainConfig:
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
     recipe: str = "fac"
-    """Algorithm and its numbers: fac, fac-shared, fac-small, soft actors (fsac, fsac-small), a baseline (sac, sac+,
-    td3, td3+), an ablation, or your own code (path/to/file.py:Name)."""
+    """Algorithm with its defaults: fac, fac-shared, fac-small, soft actors (fsac, fsac-small), a baseline (sac,
+    sac+, td3, td3+), an ablation, or your own code (path/to/file.py:Name)."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), your own code (module:factory or
     path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (the number is the
@@ -154,11 +154,12 @@ class TrainConfig:
     replay: int = 100_000
     """Steps per environment in the replay (open in the paper)."""
     begin_from: Annotated[str | None, tyro.conf.arg(name=TYPED["begin_from"], metavar="RUN")] = None
-    """Begin with what the agents of this run have learned, and with its options where none are given: each seed
-    with the one of its number, or all with its only one. Optimisers and normalisers go on; frames count from 0."""
+    """Fine-tune: begin with the networks, optimisers and normaliser of this run's newest checkpoint, and with its
+    options where none are given. Each seed begins with the seed of its number, or all with the only one; frames
+    count from 0."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATA ...")] = ()
-    """Logged transitions that lie in the replay of every seed before the first frame: runs, or whatever else
-    `fcritic rank --data` reads. They are not frames of this training; the oldest rows leave a full replay first."""
+    """Logged transitions to put into the replay of every seed before the first frame: runs, or anything that
+    `fcritic rank --data` reads. They do not count as frames; a full replay overwrites them first."""
     normalize: bool = True
     """Scale observations by their running mean and deviation (open in the paper)."""
     recency: float = 8.0
@@ -168,8 +169,8 @@ class TrainConfig:
     eval_episodes: int = 1
     """Episodes per actor in each of these evaluations."""
     knowledge: int = 0
-    """Past actors, and as many mixtures, that run one episode each beside every evaluation, to hold the critics'
-    values of them against what they reach; needs `--cloud.bank`. 0: none."""
+    """Past actors, and as many mixtures, that run one episode each at every evaluation, to compare the critics'
+    values of them with their returns; needs `--cloud.bank`. 0: none."""
     first_reward_above: float = 0.0
     """The first reward above this is logged with its frame; training does not use it."""
     log_every: int = 1_000

@@ -78,6 +78,7 @@ OTHER_WORDS = {
 }
 """What other libraries call our options."""
 
+TENSORBOARD = "; every run writes its rows for TensorBoard, too: tensorboard --logdir runs"
 DEVICE = "; JAX chooses the device: set JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda before the command"
 
 
@@ -89,6 +90,8 @@ def option_hint(name: str, options: Iterable[str]) -> str:
     options = list(options)
     if name in ("device", "gpu", "cuda", "cpu", "no_cuda", "platform"):
         return DEVICE
+    if name.startswith(("tensorboard", "tb_log")):
+        return TENSORBOARD
     if (ours := OTHER_WORDS.get(name)) in options:
         return f"; did you mean {ours}?"
     return did_you_mean(name, options, cutoff=0.66)
@@ -100,6 +103,12 @@ def did_you_mean(name: str, options: Iterable[str], count: int = 1, cutoff: floa
     folded = {option.casefold(): option for option in options}
     close = difflib.get_close_matches(name.casefold(), folded, n=count, cutoff=cutoff)
     return f"; did you mean {' or '.join(folded[match] for match in close)}?" if close else ""
+
+
+def listed(options: Iterable[str], most: int = 5) -> str:
+    """The part of a message that says what there is, for a name that resembles none of it."""
+    options = sorted(options)
+    return f"; it has {', '.join(options[:most])}{' and others' * (len(options) > most)}" if options else ""
 
 
 _WRITE_ADVICE = {

@@ -50,6 +50,7 @@ def test_a_whole_number_may_be_written_as_people_do():
         ("--stps", "did you mean --steps?"),
         ("--probes", "did you mean --encoder.probes?"),
         ("--device", "JAX chooses the device: set JAX_PLATFORMS=cpu or JAX_PLATFORMS=cuda"),
+        ("--tensorboard-log", "every run writes its rows for TensorBoard, too: tensorboard --logdir runs"),
         ("--optimizer", "see fcritic train --help"),
         ("--frobnicate", "see fcritic train --help"),
     ],
@@ -83,7 +84,22 @@ def untrained(tmp_path_factory):
 def test_an_agent_is_told_in_five_lines(untrained):
     told = str(fcritic.load(untrained)).splitlines()
     assert told[0] == "TrainedAgent td3 on Pendulum-v1" and len(told) == 5
-    assert "sees 3 numbers, acts with 1" in told[2] and str(untrained) in told[4]
+    assert "observations of size 3, actions of size 1" in told[2] and str(untrained) in told[4]
+
+
+def test_what_every_run_writes_needs_no_option(capsys):
+    assert run(["train", "--task", "Pendulum-v1", "--log", "tensorboard"]) == 2
+    said = capsys.readouterr().err
+    assert "--log must be one of 'files', 'wandb', 'trackio', not 'tensorboard'; every run writes its rows" in said
+
+
+def test_a_name_like_nothing_in_the_file_is_answered_with_what_there_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "arm.py").write_text("from gymnasium import make as build\n\n\ndef easy(): ...\ndef hard(): ...\n")
+    assert run(["check", "arm.py:create"]) == 2
+    assert capsys.readouterr().err == "fcritic: arm.py has no create; it has easy, hard\n"
+    assert run(["check", "arm.py:esy"]) == 2
+    assert "arm.py has no esy; did you mean easy?" in capsys.readouterr().err
 
 
 def test_the_card_of_an_export_names_its_own_folder(untrained, tmp_path, monkeypatch, capsys):

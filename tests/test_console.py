@@ -1,5 +1,6 @@
 """What a person sees: nothing when quiet, plain lines without a terminal, a live line in one."""
 
+import dataclasses
 import os
 import pty
 import subprocess
@@ -36,6 +37,37 @@ def test_silence_without_a_terminal_is_broken(config, capsys, monkeypatch):
         assert 1 <= capsys.readouterr().err.count("100 of 1,000 frames") <= 3
     time.sleep(0.3)
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_goes_on_shows_its_frame_and_no_speed_before_its_first_iteration(config, capsys, monkeypatch):
+    monkeypatch.setattr("fcritic.training.console.SILENCE", 0.05)
+    with TrainingConsole(dataclasses.replace(config, warmup=100), 0) as console:
+        console.restart_clock(600)
+        time.sleep(0.1)
+    assert {line.strip() for line in capsys.readouterr().err.splitlines()} == {
+        "600 of 1,000 frames · compiling the update"
+    }
+
+
+def test_time_left_is_told_once_learning_has_begun(config, capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("fcritic.training.console.time.monotonic", lambda: now[0])
+    config = dataclasses.replace(config, warmup=100)
+    console = TrainingConsole(config, 0)
+    console.restart_clock(0)
+    for frame, learning in [(40, False), (100, False), (101, True)]:
+        now[0] += 20.0
+        if learning:
+            console.restart_clock(frame, learning=True)
+            now[0] += 10.0
+            frame += 30
+        console.evaluated(frame, 1.0, 1.0)
+    said = [line.split(" · mean")[0].strip() for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        "40 of 1,000 frames · warm-up",
+        "100 of 1,000 frames · compiling the update",
+        "131 of 1,000 frames · 6 frames/s · 5 min left",
+    ]
 
 
 def test_whoever_speaks_is_not_interrupted(config, capsys):

@@ -6,7 +6,9 @@ import importlib.metadata
 from importlib.metadata import Distribution
 import json
 from pathlib import Path
+import re
 import sys
+import tomllib
 
 import jax
 from packaging.requirements import Requirement
@@ -47,8 +49,20 @@ def test_what_is_optional_is_named_with_the_command_that_needs_it(monkeypatch):
     assert doctor.programs().status == "ok"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in ("ray", "wandb") else name)
     finding = doctor.extras()
-    assert finding.found == "no ray, so no experiment run --on ray, no wandb, so no train --log wandb"
+    assert (
+        finding.found == "no ray, so no fcritic experiment run --on ray, no wandb, so no fcritic train --log wandb"
+    )
     assert finding.status == "note" and finding.repair.endswith("-m pip install -e '.[cluster,trackers]'")
+
+
+def test_every_optional_package_of_a_command_is_looked_for():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {
+        group: project["optional-dependencies"][group] for group in ("cluster", "data", "onnx", "trackers", "tune")
+    }
+    needed = {re.match(r"[\w-]+", line)[0]: group for group, lines in groups.items() for line in lines}
+    needed.pop("tensorboard")  # reads what a run has written; no command needs it
+    assert needed == {name: group for name, (group, _) in doctor.EXTRAS.items()}
 
 
 def test_a_missing_and_an_old_package_are_named_with_the_command(monkeypatch):

@@ -85,6 +85,12 @@ def test_what_is_none_is_named_by_its_part():
             agent.act(wrong)
 
 
+def test_an_array_of_another_size_is_answered_with_the_parts():
+    agent = agent_on("dict")
+    with pytest.raises(UsageError, match=r"has shape \(7,\), or one more axis, not \(5,\): arm\[0, 0\], .*goal"):
+        agent.act(np.zeros(5))
+
+
 def test_the_suites_dicts_are_the_same_again():
     _, units = envs.task_units("cartpole-swingup")
     assert units.unflatten is not None

@@ -208,7 +208,7 @@ def test_the_cost_is_told_once_learning_has_shown_it(config, tmp_path, capsys):
 def test_a_short_job_says_roughly_what_it_takes_before_anything_else(config, tmp_path, capsys):
     train(config, tmp_path / "run")
     first, *rest = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"roughly \d+ s to the end, judged by two CPU cores; measured once learning begins", first)
+    assert re.fullmatch(r"roughly \d+ s to the end, judging by two CPU cores; a measured .*", first)
     assert rest
     train(config, tmp_path / "run")  # nothing is left to do
     assert "to the end" not in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_from_training_to_the_picture(goal, tmp_path, capsys):
 def test_without_it_the_picture_says_why(goal, tmp_path, capsys):
     assert fcritic(["train", *TINY, "--task", "Pendulum-v1", "--out", "run"]) == 0
     assert fcritic(["plot", "run", "--what", "success"]) == 2
-    assert "its task does not report it (is_success in the info of Gymnasium)" in capsys.readouterr().err
+    assert "its task does not report it (is_success in Gymnasium's info)" in capsys.readouterr().err
     assert fcritic(["evaluate", "run", "--episodes", "1"]) == 0
     assert "success" not in (text := capsys.readouterr().out) and "length 200.0" in text
 

@@ -74,7 +74,9 @@ def test_trials_are_runs_with_the_options_that_were_drawn(space, tmp_path):
     outcome, said = searched(tmp_path / "out", space, lambda number: [0, 0, number, number + 2], 3, False, seen)
     assert [row["trial"] for row in outcome["trials"]] == [2, 1, 0]
     assert [row["score"] for row in outcome["trials"]] == [4, 3, 2]  # of both seeds, in the last quarter
-    assert len(said) == 3
+    assert [line.split(" with ")[0] for line in said] == [
+        *("trial 0 trains", "trial 0: 2.0", "trial 1 trains", "trial 1: 3.0", "trial 2 trains", "trial 2: 4.0")
+    ]
     drawn = {row["trial"]: row["options"] for row in outcome["trials"]}
     assert len({options["learning-rate"] for options in drawn.values()}) == 3
     for number, (name, config) in enumerate(seen):
@@ -143,7 +145,7 @@ def test_a_trial_that_was_asked_to_stop_is_gone_on_with(space, tmp_path):
     search._lock.close()
     outcome, _ = searched(tmp_path / "out", space, lambda number: [1, 2, 3, 4], 1)
     assert [(row["trial"], row["state"]) for row in outcome["trials"]] == [(0, "finished")]
-    assert calls == []
+    assert [line.split(" with ")[0] for line in calls] == ["trial 0 trains"]
 
 
 def test_arguments_of_the_task_reach_the_trials(tmp_path):

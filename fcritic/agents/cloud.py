@@ -27,21 +27,21 @@ from fcritic.types import Transition
 
 @dataclasses.dataclass(frozen=True)
 class Cloud:
-    """Policies beside the actors on which critics learn."""
+    """Further policies that the critics learn from."""
 
     policies: int = 0
-    """Policies at each critic update, C, drawn from actors and bank (paper: none)."""
+    """Policies in each critic update, C, drawn from actors and bank (paper: none)."""
     rows: int = 16
-    """Transitions of the batch for each of them, R."""
+    """Transitions of the batch for each of these policies, R."""
     mixed: float = 1.0
-    """Share of them that are mixtures (1 - w) a + w b of what two policies do, w uniform in [0, 1]; needs
-    `--encoder.kind behaviour`, as a mixture has no neurons."""
+    """Share of these policies that are mixtures, with actions (1 - w) a + w b of two policies, w uniform in [0, 1];
+    needs `--encoder.kind behaviour`, as a mixture has no neurons."""
     weight: float = 1.0
-    """Weight of their loss beside that of the actors."""
+    """Weight of the loss on these policies relative to that on the actors."""
     bank: int = 0
-    """Past actors that are kept in the agent's state, to be drawn and to be judged; 0: none."""
+    """Past actors kept in the agent's state, for critics to learn from and to be tested on; 0: none."""
     every: int = 50
-    """Actor updates between two of them; one actor is kept at a time, in turn, in the place of the oldest."""
+    """Actor updates between additions to the bank: one actor at a time, in turn, replaces the oldest."""
 
     replace_every: int = 0
     """Actor updates between two replacements: the actor that critics value least, at states of the batch, becomes

@@ -82,7 +82,7 @@ class CriticEnsembleAgent(AbstractAgent[State]):
     layer_norm: bool = False
     """Layer norm in the critics between linear and ReLU (paper's SAC+ and TD3+: on)."""
     learning_rate: float = 3e-4
-    """Step of Adam for actor and critics (Table 1)."""
+    """Learning rate of Adam for actor and critics (Table 1)."""
     tau: float = 0.005
     """Target update rate (Table 1)."""
     actor_hidden: tuple[int, ...] = (256, 256)

@@ -122,18 +122,18 @@ class EvaluatorConfig:
     members: int = 4
     """Critics in the ensemble; each learns from its own part of the data and of the policies (fqe: always 1)."""
     steps: int = 8_000
-    """Most updates of each critic."""
+    """Updates of each critic, at most."""
     settled: float = 0.005
-    """A fit begins to end once the values of its policies move by less than this share of their range, mean over
-    policies, from one fifth of its updates to the next; 0: it takes all its steps."""
+    """Early stopping: the learning rate begins its final decay once values, averaged over policies, change by less
+    than this share of their range from one fifth of the updates to the next; 0: never."""
     policies_per_update: int = 32
     """Policies drawn for each update (fqe: its one)."""
     rows_per_policy: int = 16
     """Transitions drawn for each of them (fqe: as many times `policies_per_update` / 2, so 256)."""
     share: float = 0.8
-    """Share of the policies that each member learns from. What it has not seen tells how well it generalises."""
+    """Share of the policies that each member learns from; the rest tests how well it generalises."""
     probes: int = 64
-    """States of the data at which a policy's actions are its description."""
+    """States of the data; the critic knows a policy by its actions there."""
     encoder_hidden: tuple[int, ...] = (256,)
     """Hidden layers between those actions and the code."""
     code: int = 64
@@ -141,7 +141,7 @@ class EvaluatorConfig:
     hidden: tuple[int, ...] = (128, 128)
     """Hidden layers of the critic; the last one holds the features of the trust metric."""
     learning_rate: float = 1e-3
-    """Step of Adam; over the last quarter of a fit it falls to a twentieth along a cosine."""
+    """Learning rate of Adam; it falls to a twentieth along a cosine over the last quarter of a fit."""
     tau: float = 0.05
     """Target update rate; a slow target takes long to bring values to their level."""
     correct: bool = True

@@ -101,7 +101,7 @@ class FAC(AbstractAgent[FACState]):
     critics: int | None = None
     """Critics, if not as many as actors, which needs `--pairing mean` (paper: n)."""
     learning_rate: float = 3e-4
-    """Step of Adam for actors and critics (Table 1)."""
+    """Learning rate of Adam for actors and critics (Table 1)."""
     tau: float = 0.005
     """Target update rate, 1 - rho (Table 1)."""
     actor_hidden: tuple[int, ...] = (256, 256)
@@ -130,14 +130,13 @@ class FAC(AbstractAgent[FACState]):
     second_term: float = 1.0
     """Weight of the second gradient term, through the policy input, in eq. (2) (1: exact gradient; 0: ablation)."""
     actor_steps: int = 1
-    """Updates of each actor between critic updates, on one batch; critics that know policies can be climbed for
-    longer (paper: 1)."""
+    """Updates of each actor in a row between critic updates, on one batch (paper: 1)."""
     pairing: Pairing = "fixed"
-    """Critic that an actor climbs: its own (paper), or the mean of all."""
+    """Critic whose value an actor ascends: its own (paper), or the mean of all."""
     explore: Explore = Explore()
     """How the actors collect data."""
     cloud: Cloud = Cloud()
-    """Policies beside the actors on which critics learn."""
+    """Further policies that the critics learn from."""
     trust: Trust = Trust()
     """What is known of the agents' trust in their critics."""
     prior_scale: float = 0.0

@@ -43,7 +43,7 @@ class FSAC(FAC):
     unrolled_on_gpu: ClassVar[bool] = False
 
     pairing: Pairing = "mean"
-    """Critic that an actor climbs: the mean of all."""
+    """Critic whose value an actor ascends: the mean of all."""
     subset: int = 1
     """Target critics whose minimum is the target of all critics, drawn at each update (as `sac+`: 1)."""
     entropy_per_dimension: float = -1.0
@@ -51,7 +51,7 @@ class FSAC(FAC):
     initial_temperature: float = 1.0
     """Temperature alpha of each actor at the start."""
     temperature_learning_rate: float | None = None
-    """Step of Adam for log alpha (default: `--learning-rate`)."""
+    """Learning rate of Adam for log alpha (default: `--learning-rate`)."""
     log_std_range: tuple[float, float] = (-20.0, 2.0)
     """Bounds of the log standard deviation of an actor (pytorch_sac: -5, 2)."""
 

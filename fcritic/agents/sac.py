@@ -46,7 +46,7 @@ class SAC(CriticEnsembleAgent[SACState]):
     learn_temperature: bool = True
     """Learn alpha; a fixed 0.2 learns next to nothing on cheetah-run in published curves."""
     temperature_learning_rate: float | None = None
-    """Step of Adam for log alpha (default: `--learning-rate`; pytorch_sac: 1e-4)."""
+    """Learning rate of Adam for log alpha (default: `--learning-rate`; pytorch_sac: 1e-4)."""
     log_std_range: tuple[float, float] = (-20.0, 2.0)
     """Bounds of the log standard deviation of the actor (pytorch_sac: -5, 2)."""
 

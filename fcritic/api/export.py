@@ -91,8 +91,8 @@ def card(run: RunDirectory, outcome: dict[str, Any], folder: str) -> str:
             f"    fcritic evaluate {shlex.quote(folder)}",
             f"    fcritic replay {shlex.quote(folder)} --out episode.html",
             "",
-            "It holds no replay: it can act and be inspected, but not be trained further. It was trained in "
-            "simulation, on this task only.",
+            "It has no replay: it can act, be inspected and start another training (`fcritic train --from`), but "
+            "not resume. It was trained in simulation on this one task; how it does elsewhere was not measured.",
             "",
         ]
     )

@@ -99,8 +99,8 @@ class TrainedAgent:
         return "\n".join(
             [
                 f"TrainedAgent {self.config.recipe} on {self.config.task}",
-                f"  {actors}; actor {self.actor} acts",
-                f"  sees {self.spec.obs_dim} numbers, acts with {self.spec.act_dim}{repeat}",
+                f"  {actors}; act() asks actor {self.actor}",
+                f"  observations of size {self.spec.obs_dim}, actions of size {self.spec.act_dim}{repeat}",
                 f"  seed {self.seed} at frame {self.frame:,}",
                 f"  from {self.directory}",
             ]
@@ -248,8 +248,10 @@ class TrainedAgent:
         single = shape in known
         if not single and shape[1:] not in known:
             wanted = " or ".join(str(each) for each in dict.fromkeys(known) if each is not None)
+            names = self.units.obs_names(self.spec.obs_dim) if self.units.unflatten is not None else []
+            parts = f": {', '.join(names)}; the task's own form will do, too" * bool(names)
             raise UsageError(
-                f"an observation of {self.config.task} has shape {wanted}, or one more axis, not {shape}"
+                f"an observation of {self.config.task} has shape {wanted}, or one more axis, not {shape}{parts}"
             )
         array = obs.astype(jnp.float32) if isinstance(obs, jax.Array) else np.asarray(obs, np.float32)
         return array.reshape(1 if single else shape[0], *flat), single

@@ -42,7 +42,7 @@ class TrainOptions:
     yes: bool = False
     """Start even if the estimated time exceeds a day."""
     callback: str | None = None
-    """Code of your own to run after each evaluation: path/to/file.py:function, which gets a `fcritic.Moment`."""
+    """Your own code to call after each evaluation: path/to/file.py:function, which gets an `fcritic.Moment`."""
     quiet: bool = False
     """Print errors only."""
     json: bool = False
@@ -171,11 +171,11 @@ class ResumeOptions:
     steps: int | None = None
     """New last frame, to make the run longer."""
     learning_rate: float | None = None
-    """New step of the optimiser from here on; changes.jsonl notes the frame."""
+    """New learning rate from here on; changes.jsonl records the frame."""
     yes: bool = False
     """Continue even if the estimated time exceeds another day."""
     callback: str | None = None
-    """Code of your own to run after each evaluation: path/to/file.py:function."""
+    """Your own code to call after each evaluation: path/to/file.py:function."""
     quiet: bool = False
     """Print errors only."""
     json: bool = False

@@ -29,13 +29,13 @@ class LogOptions:
     steps: int | None = None
     """Transitions of all policies together, instead of --episodes."""
     noise: float = 0.0
-    """Deviation of normal noise that is added to actions, whose bounds are -1 and 1."""
+    """Standard deviation of normal noise added to actions, in units of half their range."""
     task: str | None = None
     """The task; without it the one of the first run."""
     action_repeat: int | None = None
     """Frames for which each action is held; without it as the first run does, or 1."""
     seed: int = 0
-    """Decides start states and noise."""
+    """Seed of start states and noise."""
     json: bool = False
     """Print JSON."""
 

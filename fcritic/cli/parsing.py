@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
 
-from fcritic.errors import UsageError, option_hint
+from fcritic.errors import TENSORBOARD, UsageError, option_hint
 
 Options = TypeVar("Options")
 
@@ -104,6 +104,8 @@ def _require_known(given: list[str], known: set[str], command: str) -> None:
 
 def _with_its_option(line: str, known: set[str]) -> str:
     """For a recipe or a task that was given without saying what it is: how to say it."""
+    if line.startswith("--log ") and line.endswith("not 'tensorboard'"):
+        return TENSORBOARD
     found = re.fullmatch(r"unexpected argument (\S+)", line)
     if not found:
         return ""

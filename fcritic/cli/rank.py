@@ -42,11 +42,11 @@ class RankOptions:
     """Runs or exported agents (every actor of every kept checkpoint; run@frame#actor is one of them), ONNX files,
     module:function or file.py:function, which map a batch of observations to a batch of actions."""
     use: Annotated[str | None, tyro.conf.arg(name="with", metavar="DIR")] = None
-    """A fitted evaluator that --save has written, instead of --data: new policies are valued at once."""
+    """A fitted evaluator written by --save, instead of --data; it values new policies without another fit."""
     save: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder to write the fitted evaluator to; it must not exist."""
     check: int = 0
-    """Policies, from the first on, that are run on the task, to show what they reach beside what was predicted."""
+    """Number of policies, from the first on, to run on the task, to compare measured with predicted values."""
     check_episodes: int = 20
     """Episodes of each of them."""
     task: str | None = None
@@ -58,7 +58,7 @@ class RankOptions:
     stochastic: bool = False
     """Draw the actions of policies that are distributions (sac); without it their mode, as in an evaluation."""
     seed: int = 0
-    """Decides first weights and draws."""
+    """Seed of initial weights and batches."""
     out: str | None = None
     """HTML page to write."""
     json: bool = False

@@ -25,7 +25,7 @@ class ReplayOptions:
     best: bool = False
     """The actors of the seed's best evaluation so far instead of the last ones."""
     episode_seed: int = 0
-    """Decides the start of the episode, which is the same for all actors."""
+    """Seed of the episode's start, the same for all actors."""
     json: bool = False
     """Print JSON."""
 

@@ -39,7 +39,7 @@ class TuneOptions:
     budget: str | None = None
     """Stop cleanly after this time: 25m, 1.5h, 90s."""
     yes: bool = False
-    """Start also what is estimated to take more than a day on this machine and has no smaller budget."""
+    """Start even if the estimated time exceeds a day on this machine and no smaller budget is set."""
     on: Literal["here", "ray"] = "here"
     """Processes of this machine, or tasks of a Ray cluster."""
     address: str | None = None

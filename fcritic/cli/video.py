@@ -27,7 +27,7 @@ class VideoOptions:
     best: bool = False
     """The actor of the seed's best evaluation so far instead of the last one."""
     episode_seed: int = 0
-    """Decides the start of the episode."""
+    """Seed of the episode's start."""
     width: int = 640
     """Pixels from side to side; tasks without MuJoCo choose their own."""
     height: int = 480

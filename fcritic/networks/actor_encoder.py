@@ -33,8 +33,8 @@ class EncoderConfig:
     """The sizes of the actor encoder, and its readings of the paper."""
 
     kind: EncoderKind = "transformer"
-    """How a policy is known: by its neurons at the probes, which a `transformer` reads (paper), or by its
-    `behaviour`, its actions there, through one hidden layer of `width` neurons."""
+    """What the code of a policy is computed from: its neurons at the probes, by a `transformer` (paper), or its
+    `behaviour`, its actions there, by one hidden layer of `width` neurons."""
     probes: int = 512
     """Trainable evaluation states zeta (Table 1)."""
     depth: int = 4
@@ -57,7 +57,7 @@ class EncoderConfig:
     train_probes: bool = True
     """Train the probes with the critics (paper: yes, as part of Xi)."""
     probe_states: ProbeStates = "drawn"
-    """Where the probes begin: `drawn` at random, or at states of the `replay`, those of the first critic update."""
+    """Initial probes: `drawn` at random, or states of the `replay`, taken at the first critic update."""
 
     def __post_init__(self) -> None:
         if min(self.probes, self.depth, self.heads, self.code, self.width, len(self.layers)) < 1:

@@ -17,12 +17,12 @@ from fcritic import ensembles
 from fcritic.api.load import TrainedAgent
 from fcritic.api.trust import config_of
 from fcritic.api.valuation import actions
-from fcritic.code import import_module, run_file
+from fcritic.code import import_module, missing, run_file
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
 from fcritic.envs import task_units
 from fcritic.envs.base import Units
-from fcritic.errors import CheckpointError, UsageError, did_you_mean
+from fcritic.errors import CheckpointError, UsageError
 from fcritic.networks.policies import GaussianPolicy, Policy
 from fcritic.offline.candidates import PROBES, Act, Candidate, require_actions, verified
 from fcritic.offline.dataset import Dataset
@@ -238,8 +238,7 @@ def _function(name: str) -> Callable[[Any], Any]:
     for part in attribute.split("."):
         found = getattr(found, part, None)
     if found is None:
-        known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
-        raise UsageError(f"{place} has no {attribute}{did_you_mean(attribute, known)}")
+        raise missing(name)
     if not callable(found):
         raise UsageError(f"{name} is a {type(found).__name__}, not a function from observations to actions")
     return found

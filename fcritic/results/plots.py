@@ -213,7 +213,7 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
             "trust": "train with --trust.measure",
             "drift": "train with --trust.measure",
             "value_error": "train with --trust.measure",
-            "success": "its task does not report it (is_success in the info of Gymnasium)",
+            "success": "its task does not report it (is_success in Gymnasium's info)",
         }
         reason = reasons.get(what, "train it further")
         raise UsageError(f"{run.name} has no row with {what}; {reason}")

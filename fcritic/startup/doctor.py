@@ -179,7 +179,9 @@ EXTRAS = {
     "ray": ("cluster", "experiment run --on ray"),
     "h5py": ("data", "rank on D4RL files"),
     "minari": ("data", "rank on Minari data"),
+    "onnx": ("onnx", "export --onnx"),
     "onnxruntime": ("onnx", "rank with .onnx policies"),
+    "optuna": ("tune", "tune"),
     "wandb": ("trackers", "train --log wandb"),
     "trackio": ("trackers", "train --log trackio"),
 }
@@ -191,7 +193,7 @@ def extras() -> Finding:
     missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if not missing:
         return Finding("extras", "ok", ", ".join(EXTRAS))
-    told = ", ".join(f"no {name}, so no {EXTRAS[name][1]}" for name in missing)
+    told = ", ".join(f"no {name}, so no fcritic {EXTRAS[name][1]}" for name in missing)
     groups = ",".join(dict.fromkeys(EXTRAS[name][0] for name in missing))
     return Finding("extras", "note", told, f"{sys.executable} -m pip install -e '.[{groups}]'")
 

@@ -253,6 +253,7 @@ class Search:
             command = f"fcritic train {shlex.join(words)}"
             (Place(self.folder) / path.name).make()  # refuses a link, of a folder that came from elsewhere
             RunDirectory.create_or_open(path, config.to_json(), command, FREE_FIELDS).close()
+            say(f"{name} trains with {_in_words(drawn)}")
             watch = Watch(self._study, trial, path, budget, stopping)
             fault = work(path, watch)
             points = watch.look()

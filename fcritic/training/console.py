@@ -35,6 +35,7 @@ class TrainingConsole:
         self._start_frame, self._start_time = start_frame, time.monotonic()
         self._drawn, self._spoken, self._frame = 0.0, time.monotonic(), start_frame
         self._shown: dict[str, str] = {}
+        self._learning = config.iterations <= config.warmup_iterations  # or it never begins
         self._over, self._talker = threading.Event(), threading.Thread(target=self._talk, daemon=True)
 
     def __enter__(self) -> "TrainingConsole":
@@ -66,9 +67,11 @@ class TrainingConsole:
         """A line that stays and is shown even where nothing else is."""
         self._console.print(f"warning: {line}", markup=False)
 
-    def restart_clock(self, frame: int) -> None:
-        """Measures speed from here on, so that compiling and warm-up do not count."""
-        self._start_frame, self._start_time = frame, time.monotonic()
+    def restart_clock(self, frame: int, learning: bool = False) -> None:
+        """Measures speed from here on, once `learning` for good, so that compiling and warm-up do not count."""
+        self._frame = self._start_frame = frame
+        self._start_time = time.monotonic()
+        self._learning |= learning
 
     def speed(self, frame: int) -> float:
         """Frames per second since the clock was started, all seeds together."""
@@ -91,6 +94,11 @@ class TrainingConsole:
 
     def _line(self, frame: int) -> str:
         total, speed = self._config.steps, self.speed(frame)
-        left = (total - frame) * self._config.seeds / speed if speed > 0 else 0.0
-        parts = [f"{frame:>9,} of {total:,} frames", f"{speed:,.0f} frames/s", f"{duration(left)} left"]
+        parts = [f"{frame:>9,} of {total:,} frames"]
+        if not self._learning:
+            warm = frame < self._config.warmup_iterations * self._config.frames_per_iteration
+            parts += ["warm-up" if warm else "compiling the update"]
+        elif speed > 0:
+            left = (total - frame) * self._config.seeds / speed
+            parts += [f"{speed:,.0f} frames/s", f"{duration(left)} left"]
         return " · ".join(parts + [f"{name} {value}" for name, value in self._shown.items()])

@@ -25,6 +25,8 @@ LONG = 3600.0
 DAY = 86_400.0
 """Seconds of an estimate above which a job is only started where that was asked for (`--yes`)."""
 
+MEASURED = "a measured estimate follows once learning has begun"
+
 _HOST_SECONDS = 1e-3
 """What an iteration takes besides its arithmetic, roughly."""
 _BOUND_RATE = {"cpu": 2.7e11, "gpu": 2e14}
@@ -67,9 +69,9 @@ def require_agreed(seconds: float | None, what: str, yes: bool) -> None:
 def estimate_line(seconds: float | None, rough: float) -> str:
     """The line with the estimate before a training: from its arithmetic or, where that was not counted, roughly."""
     if seconds is not None:
-        return f"estimated time to the end: {duration(seconds)} on this {_device()}; measured once learning begins"
+        return f"estimated time to the end: {duration(seconds)} on this {_device()}; {MEASURED}"
     recorded = "an H200" if on_gpu() else "two CPU cores"
-    return f"roughly {duration(max(rough, 1.0))} to the end, judged by {recorded}; measured once learning begins"
+    return f"roughly {duration(max(rough, 1.0))} to the end, judging by {recorded}; {MEASURED}"
 
 
 def _device() -> str:
@@ -123,12 +125,11 @@ def cost_line(config: TrainConfig, learning: int, seconds: float) -> str:
     critic, actor = config.agent.critic_steps * config.agent.cycles, config.agent.cycles
     device = jax.devices()[0]
     seeds = f" for {config.seeds} seeds" if config.seeds > 1 else ""
-    line = (
-        f"one iteration ({critic} critic + {actor} actor updates per {config.frames_per_iteration} frames{seeds}) "
-        f"takes {1000 * seconds:.3g} ms on {device.device_kind}: "
-        f"about {duration(seconds * learning)} of learning to the end"
+    frames = f"{config.frames_per_iteration} frames" if config.frames_per_iteration > 1 else "frame"
+    return (
+        f"one iteration ({critic} critic + {actor} actor updates per {frames}{seeds}) takes {1000 * seconds:.3g} "
+        f"ms on {device.device_kind}: about {duration(seconds * learning)} of learning to the end"
     )
-    return line
 
 
 def cheaper_line(config: TrainConfig, spec: EnvSpec) -> str:

@@ -146,7 +146,7 @@ class Training:
             learns = max(training.progress.iteration, config.warmup_iterations)
             training.device.compile_ahead(learns, config.iterations)
             if count := training.restarted:
-                report.say(f"note: {count} environments have no saved state and begin a new episode")
+                report.say(f"note: {count} environments cannot return their state and begin a new episode")
             failing.pop_all()
         return training
 

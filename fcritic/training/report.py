@@ -102,7 +102,7 @@ class Report:
             return
         if self._since is None:
             wait()
-            self._console.restart_clock(frame)
+            self._console.restart_clock(frame, learning=True)
         else:
             self._laps.append(time.perf_counter() - self._since)
         self._since = time.perf_counter()

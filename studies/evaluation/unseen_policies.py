@@ -39,12 +39,13 @@ METHODS = (
     "nearest",
     "again",
 )
-"""`uncorrected`: the mean of the functional critics before the Bellman equation of the policy corrects it; `blind`: the
-same critics without the policy's code; `blind_corrected`: these, corrected; `fqe`: one critic for each policy after as many TD rows for each as the functional critics had for each policy
-that they know, on every seventh policy; `fqe_8x`: after eight times as many; `fqe_best`: the one of these with the
-highest mean rank correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes
-whose actions are nearest to those of the policy; `again`: the true values with noise as of another measurement, drawn
-for each policy apart, though all had the same episodes: it overstates what the noise costs."""
+"""`functional`: one critic for all, corrected by the Bellman equation of each policy; `uncorrected`: before that;
+`blind`: the same critics without the policy's code, not corrected; `blind_corrected`: these, corrected; `fqe`: one
+critic for each policy after as many TD rows for each as the functional critics had for each policy that they know, on
+every seventh policy; `fqe_8x`: after eight times as many; `fqe_best`: the one of these with the highest mean rank
+correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes whose actions are
+nearest to those of the policy; `again`: the true values with noise as of another measurement, drawn for each policy
+apart, though all had the same episodes: it overstates what the noise costs."""
 FQE = dict(zip(("fqe", "fqe_8x"), fitting.FQE_STEPS, strict=True))
 MEASURES = ("rank", "regret1", "regret5", "error", "slope")
 FEWEST = 5
@@ -130,7 +131,7 @@ class Evidence:
         return found
 
     def table(self, alike: bool) -> dict[str, dict[str, dict[str, float]]]:
-        """Returns the measures by group and method, means over splits; FQE on the policies that it was fitted to."""
+        """Returns the measures by group and method, means over splits; FQE on the policies that it has."""
         found: dict[str, dict[str, dict[str, float]]] = {}
         for group in GROUPS:
             for method in METHODS:
