@@ -41,8 +41,8 @@ METHODS = (
 )
 """`functional`: one critic for all, corrected by the Bellman equation of each policy; `uncorrected`: before that;
 `blind`: the same critics without the policy's code, not corrected; `blind_corrected`: these, corrected; `fqe`: one
-critic for each policy after as many TD rows for each as the functional critics had for each policy that they know, on
-every seventh policy; `fqe_8x`: after eight times as many; `fqe_best`: the one of these with the highest mean rank
+critic for each policy (every seventh), after as many TD rows for each as the functional critics had for each
+policy that they know; `fqe_8x`: after eight times as many; `fqe_best`: the one of these with the highest mean rank
 correlation, which only the truth can tell; `nearest`: the mean return of the ten logged episodes whose actions are
 nearest to those of the policy; `again`: the true values with noise as of another measurement, drawn for each policy
 apart, though all had the same episodes: it overstates what the noise costs."""
