@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks import forging
-from fcritic.agents.evaluator import EvaluatorConfig
+from fcritic.agents import evaluator as method
+from fcritic.agents.evaluator import Equations, EvaluatorConfig, correction
 from fcritic.envs.base import Units
 from fcritic.errors import UsageError
 from fcritic.offline.candidates import Candidate
@@ -198,6 +199,43 @@ def test_other_folders_are_named(tmp_path):
     checkpoint.save(tmp_path / "step-000000000001", {"agent": {"a": np.zeros(1)}}, {"env_steps": 1})
     with pytest.raises(UsageError, match="is not a fitted evaluator of this version"):
         Evaluator.load(tmp_path / "step-000000000001")
+
+
+def chain(features: np.ndarray, weights: np.ndarray) -> tuple[Equations, float]:
+    """The equation of a random chain of 5 states, all visited alike, and the value of the first one."""
+    rng = np.random.default_rng(0)
+    moves, reward = rng.dirichlet(np.ones(5), 5), rng.normal(size=5)
+    value = np.linalg.solve(np.eye(5) - 0.9 * moves, reward)
+    moment, ahead = features.T @ features / 5, 0.9 * features.T @ moves @ features / 5
+    return Equations(moment, ahead, reward @ features / 5, features[0], weights), value[0]
+
+
+@pytest.mark.parametrize("weights", (np.zeros(5), np.arange(5.0)))
+def test_a_correction_ends_at_the_exact_value_whatever_the_critics_say(monkeypatch, weights):
+    equations, exact = chain(np.random.default_rng(1).normal(size=(5, 5)), weights)
+    said = equations.first @ weights
+    monkeypatch.setattr(method, "RIDGE", 1e-12)
+    monkeypatch.setattr(method, "CAUTION", 0.0)
+    assert said + correction(equations) == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_correction_is_small_where_the_equation_says_nothing():
+    one = np.ones(1)
+    of = lambda ahead, weight: Equations(one[None], ahead * one[None], one, one, weight * one)
+    assert correction(of(0.5, 0.0)) == pytest.approx(1 / (1.01 - 0.5), rel=1e-4)  # 2 without the ridge of 0.01
+    assert correction(of(0.5, 2.0)) == pytest.approx(0, abs=1e-9)  # the critics are right: 1 + 0.5 * 2 = 2
+    assert correction(of(1.01, 0.0)) == pytest.approx(0, abs=1e-9)  # singular: the plain solution is infinite
+    assert abs(correction(of(1.0099, 0.0))) < 100  # nearly singular: the plain solution is 10,000
+
+
+def test_a_policy_unlike_all_known_ones_is_valued_better_by_its_own_equation(fitted):
+    """Known policies act alike everywhere. This one does not, and its code says so in numbers never met."""
+    step = Candidate("step", "function", lambda obs, _: np.where(obs[:, :1] > 0, 0.9, -0.3).astype(np.float32))
+    exact = (reward_of(0.9) + reward_of(-0.3)) / 2
+    found = fitted.value(step)
+    assert found.mean == pytest.approx(exact, abs=0.1)
+    assert abs(found.mean - exact) < abs(found.heads.mean() - exact)
+    assert found.low <= exact <= found.high
 
 
 def linear_quadratic(episodes: int = 1000, length: int = 20) -> Dataset:
