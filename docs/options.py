@@ -8,7 +8,6 @@ import itertools
 import textwrap
 from typing import Any
 
-from fcritic.agents.actor_trust import Trust
 from fcritic.agents.base import AbstractAgent
 from fcritic.agents.choice import Explore
 from fcritic.agents.cloud import Cloud
@@ -17,6 +16,7 @@ from fcritic.agents.fac import FAC
 from fcritic.agents.fsac import FSAC
 from fcritic.agents.recipes import RECIPES
 from fcritic.agents.sac import SAC
+from fcritic.agents.steering import Trust
 from fcritic.agents.td3 import TD3
 from fcritic.config import TYPED, TrainConfig
 from fcritic.networks.actor_encoder import EncoderConfig

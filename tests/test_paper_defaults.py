@@ -78,5 +78,5 @@ def test_every_option_has_a_docstring_with_its_meaning():
         for option, _, meaning in options.rows(kind, prefix):
             assert len(meaning) > 10, option
     page = options.page()
-    assert "| `--learning-rate` | 0.0003 | Step of Adam for actors and critics (Table 1). |" in page
+    assert "| `--learning-rate` | 0.0003 | Learning rate of Adam for actors and critics (Table 1). |" in page
     assert "`--encoder.shared`" in page.split("| `fac-shared` |")[1].splitlines()[0]
