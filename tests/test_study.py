@@ -20,7 +20,7 @@ from fcritic.study import catalog, execute
 from fcritic.study.catalog import load
 from fcritic.study.execute import progress
 from fcritic.study.report import conduct, report_text
-from fcritic.study.spec import Trainings, overall, plain
+from fcritic.study.spec import Run, Trainings, overall, plain
 
 __all__ = ["trained_here"]
 NOWHERE = Trainings(Path("nowhere"))
@@ -221,6 +221,19 @@ def test_a_file_of_ones_own_is_a_study(trained_here, tmp_path: Path, monkeypatch
     assert cli(["experiment", "report", str(file), *rest[:2], "--out", str(tmp_path)]) == 2  # beside it: --record
 
 
+def test_a_study_of_ones_own_has_a_quick_version(trained_here, tmp_path: Path, capsys):
+    """The same claims of shorter runs with the same labels."""
+    (tmp_path / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")
+    file = tmp_path / "mine.py"
+    text = (
+        OWN.replace("STUDY = ", "FULL = ") + "\nimport dataclasses\nSTUDY = dataclasses.replace(FULL, quick_runs="
+    )
+    file.write_text(text + "FULL.runs, runs=tuple(dataclasses.replace(run, steps=10**6) for run in FULL.runs))")
+    assert cli(["experiment", "run", str(file), "--quick", "--json", "--out", str(tmp_path / "report")]) == 0
+    (claim,) = json.loads(capsys.readouterr().out)["claims"]
+    assert claim["figures"]["frames"] == 300 and "not finished" not in claim["figures"]
+
+
 def test_a_record_of_trainings_keeps_what_was_recorded_before(trained_here, checkout: Path, capsys):
     """Rows of methods that have no folder here stay to the letter, those trained here are written anew."""
     (checkout / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")
@@ -250,6 +263,59 @@ def test_a_file_that_is_not_a_study_is_one_line(tmp_path: Path, capsys, text: st
     assert cli(["experiment", "run", str(tmp_path / "mine.py")]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+SMALL_STUDY = """
+from fcritic.study.comparison import Better, Comparison
+from fcritic.study.spec import Run
+
+STUDY = Comparison("mine", "Is it better?", (
+    Run("fac-small", "probe-both", label="fac", seeds=2, steps=300, options=OPTIONS),
+    Run("td3", "probe-both", seeds=2, steps=300), Run("td3", "probe-far", seeds=2, steps=300, label="far")),
+    reference="td3", claims=(Better("it is better", "fac", "td3"),))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"fac", "td3"', '"fac", "tdx"', "no run is labelled tdx (claim 'it is better'); it has fac, far, td3; d"),
+        ('"fac", "td3"', '"fax", "td4"', "no run is labelled fax or td4"),
+        ('"fac", "td3"', '"fac", "far"', "fac and far (claim 'it is better') are never run on the same task"),
+        ('reference="td3"', 'reference="td4"', "no run is labelled td4 (reference); it has fac, far, td3; d"),
+        ("OPTIONS", '(("membrs", 2),)', "the run probe-both-4-fac of mine: fac-small has no option membrs; d"),
+        ("OPTIONS", '(("lr", 1e-3),)', "fac-small has no option lr; did you mean learning_rate?"),
+        ("OPTIONS", '(("agent.trust.mesure", True),)', "no option agent.trust.mesure; did you mean trust.measure?"),
+        ("OPTIONS", '(("members", "two"),)', "probe-both-4-fac of mine: the option members cannot be 'two'"),
+        ("steps=300)", "steps=0)", "--steps must be at least 1"),
+    ],
+)  # fmt: skip
+def test_a_study_that_could_not_be_trained_or_judged_is_refused_at_once(
+    tmp_path: Path, capsys, before: str, after: str, message: str
+):
+    file = tmp_path / "mine.py"
+    file.write_text(SMALL_STUDY.replace(before, after).replace("OPTIONS", "()"))
+    for action in ("status", "run", "report"):
+        assert cli(["experiment", action, str(file), "--dir", str(tmp_path / "runs")]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_options_have_the_names_of_the_command_line_and_of_the_fields():
+    options = {"learning-rate": 2e-3, "encoder.train-probes": False, "agent.members": 3, "eval_every": 1000}
+    options |= {"explore.noise": 0.3, "from": "elsewhere", "no_such": 1}
+    run = Run("fac-small", "probe-both", options=tuple(options.items())[:-1])
+    config = run.config()
+    agent = config.agent
+    assert (agent.learning_rate, agent.members, agent.encoder.train_probes) == (2e-3, 3, False)
+    assert (config.eval_every, agent.explore.noise, config.begin_from) == (1000, 0.3, "elsewhere")
+    words = run.command()
+    for word in ("--learning-rate 0.002", "--encoder.no-train-probes", "--members 3", "--eval-every 1000"):
+        assert word in words
+    assert "--explore.noise 0.3 --from elsewhere" in words
+    with pytest.raises(UsageError, match="fac-small has no option no_such"):
+        dataclasses.replace(run, options=tuple(options.items())).config()
 
 
 @pytest.mark.parametrize(

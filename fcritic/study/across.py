@@ -18,10 +18,15 @@ class AcrossTasks(Comparison):
 
     across: tuple[Better, ...] = ()
 
+    @property
+    def claimed(self) -> tuple[Better, ...]:
+        """Those of single tasks and those of all together."""
+        return (*self.claims, *self.across)
+
     def find(self, runs: Trainings, quick: bool = False) -> Findings:
         """Returns as of any comparison, with what methods reach over the tasks that both sides of a claim have."""
         found = super().find(runs, quick)
-        panels = gather(self, runs)
+        panels = gather(self.version(quick), runs)
         found.verdicts.extend(judge(claim, panels) for claim in self.across)
         pairs = dict.fromkeys((claim.better, claim.worse) for claim in self.across)
         rows = [beside(panels, *pair) for pair in pairs]

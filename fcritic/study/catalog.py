@@ -53,7 +53,7 @@ def group_of(file: Path, folder: Path) -> str:
 
 
 def load(name: str, named: str | None = None, group: str | None = None) -> tuple[Study, Path]:
-    """A study and its file, by its name or by that of a file of the user's own."""
+    """A study and its file, by its name or by that of a file of the user's own; refuses one that could not run."""
     place, _, own = name.rpartition(":") if re.search(r"\.py:\w+$", name) else (name, "", "STUDY")
     if place.endswith(".py"):
         file = Path(place).resolve()
@@ -71,6 +71,7 @@ def load(name: str, named: str | None = None, group: str | None = None) -> tuple
     study = getattr(module, own, None)
     if not isinstance(study, Study):
         raise UsageError(f"{place} has no {own}; end it with {own} = Comparison(...) from fcritic.study.comparison")
+    study.require_sound()
     return study, file
 
 

@@ -8,12 +8,12 @@ import dataclasses
 from importlib.resources import files
 import io
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from fcritic.disk import open_plain
-from fcritic.errors import UsageError
+from fcritic.errors import UsageError, did_you_mean, listed
 from fcritic.results import read as results
 from fcritic.results import statistics
 from fcritic.runs.directory import RunDirectory
@@ -51,9 +51,15 @@ class Comparison(Study):
     reference: str = ""
     """The method that the others are compared with; without one the first of a panel."""
     claims: tuple[Better, ...] = ()
+    quick_runs: tuple[Run, ...] = ()
 
     def __post_init__(self) -> None:
         require_different(self.runs, self.name)
+        require_different(self.quick_runs, self.name)
+
+    def version(self, quick: bool) -> Self:
+        """The comparison itself, or with the runs of `--quick` in place of its own."""
+        return dataclasses.replace(self, runs=self.trainings(quick)) if quick else self
 
     @property
     def panels(self) -> dict[str, list[Run]]:
@@ -63,9 +69,30 @@ class Comparison(Study):
             panels.setdefault(run.panel, []).append(run)
         return panels
 
+    @property
+    def claimed(self) -> tuple[Better, ...]:
+        """All its claims."""
+        return self.claims
+
+    def require_sound(self) -> None:
+        """Refuses also labels that no run has: what is claimed of them would be neither judged nor missed."""
+        super().require_sound()
+        panels: dict[str, set[str]] = {}
+        for run in (*self.runs, *self.quick_runs):
+            panels.setdefault(run.panel, set()).add(run.method)
+        known = set().union(*panels.values())
+        named = [(f"claim '{claim.text}'", (claim.better, claim.worse)) for claim in self.claimed]
+        for what, labels in [("reference", (self.reference,))] * bool(self.reference) + named:
+            if unknown := [label for label in labels if label not in known]:
+                hints = listed(known) + did_you_mean(unknown[0], known)
+                raise UsageError(f"{self.name}: no run is labelled {' or '.join(unknown)} ({what}){hints}")
+            if not any(panel.issuperset(labels) for panel in panels.values()):
+                never = "are never run on the same task with as many environments"
+                raise UsageError(f"{self.name}: {' and '.join(labels)} ({what}) {never}")
+
     def find(self, runs: Trainings, quick: bool = False) -> Findings:
         """Curves, end scores, comparisons and verdicts of the evaluations that are there."""
-        panels = gather(self, runs)
+        panels = gather(self.version(quick), runs)
         if not any(panel.methods for panel in panels):
             raise UsageError(
                 f"{self.name} has no run in {runs.folder} yet; begin with fcritic experiment run {self.name}, "

@@ -1,17 +1,17 @@
 """The parts of a study: the trainings it needs, the verdicts it comes to, and all that it found."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import math
 from pathlib import Path
 import re
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 
-from fcritic.config import TrainConfig, as_words
-from fcritic.errors import UsageError
+from fcritic.config import TYPED, TrainConfig, as_words, fits
+from fcritic.errors import UsageError, option_hint
 
 Outcome = Literal["holds", "fails", "open"]
 Kind = Literal["paper", "corrected", "ours", "control"]
@@ -31,7 +31,8 @@ class Run:
     label: str = ""
     """Its name in pictures; without one its recipe."""
     options: tuple[tuple[str, Any], ...] = ()
-    """Changed fields, dotted as on the command line: ``("agent.second_term", 0.0)``, ``("warmup", 1000)``."""
+    """Changed options, named as on the command line or as fields: ``("warmup", 1000)``, ``("second-term", 0.0)`` or
+    ``("agent.second_term", 0.0)``, ``("encoder.probes", 8)``."""
 
     @property
     def method(self) -> str:
@@ -52,14 +53,14 @@ class Run:
         """All its numbers."""
         config = TrainConfig.of(self.recipe, task=self.task, envs=self.envs, seeds=self.seeds, steps=self.steps)
         for name, value in self.options:
-            config = _replaced(config, name.split("."), value)
+            config = _replaced(config, _field_named(name, config), value)
         return config
 
     def command(self) -> str:
         """The command that makes the same run by itself."""
         words = [f"--recipe {self.recipe} --task {self.task} --envs {self.envs}"]
         words += [f"--seeds {self.seeds} --steps {self.steps}"]
-        words += [" ".join(as_words(name.removeprefix("agent."), value)) for name, value in self.options]
+        words += [" ".join(as_words(_plain_name(name), value)) for name, value in self.options]
         return f"fcritic train {' '.join(words)}"
 
 
@@ -179,8 +180,18 @@ class Study(abc.ABC):
     def trainings(self, quick: bool) -> tuple[Run, ...]:
         """The runs that `find` reads."""
         if quick and self.runs and not self.quick_runs:
-            raise UsageError(f"{self.name} has no quick version; leave --quick out, or choose runs with --only")
+            raise UsageError(
+                f"{self.name} has no quick version (quick_runs); leave --quick out, or choose runs with --only"
+            )
         return self.quick_runs if quick else self.runs
+
+    def require_sound(self) -> None:
+        """Refuses what could not be trained or judged, before anything is."""
+        for run in (*self.runs, *self.quick_runs):
+            try:
+                run.config().to_json()
+            except UsageError as error:
+                raise UsageError(f"the run {run.name} of {self.name}: {error}") from error
 
 
 def require_different(runs: tuple[Run, ...], name: str) -> None:
@@ -207,10 +218,34 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _replaced(options: Any, path: list[str], value: Any) -> Any:
+def _plain_name(name: str) -> str:
+    """An option of a study with underscores and without the group of the agent, which is not typed."""
+    return name.replace("-", "_").removeprefix("agent.")
+
+
+def _field_named(name: str, config: TrainConfig) -> tuple[str, ...]:
+    """Where the field of an option lies in a config."""
+    known = {".".join(path).removeprefix("agent."): path for path in _fields(config)}
+    known |= {typed: known[field] for field, typed in TYPED.items()}
+    if (plain_name := _plain_name(name)) not in known:
+        raise UsageError(f"{config.recipe} has no option {name}{option_hint(plain_name, known)}")
+    return known[plain_name]
+
+
+def _fields(options: Any) -> Iterator[tuple[str, ...]]:
+    """The path of every field of a dataclass, those of its parts after their own."""
+    for field in dataclasses.fields(options):
+        yield (field.name,)
+        value = getattr(options, field.name)
+        for path in _fields(value) if dataclasses.is_dataclass(value) else ():
+            yield (field.name, *path)
+
+
+def _replaced(options: Any, path: tuple[str, ...], value: Any) -> Any:
     """The same dataclass with one field, perhaps of a part of it, changed."""
-    if not any(field.name == path[0] for field in dataclasses.fields(options)):
-        raise UsageError(f"a study changes {path[0]}, which {type(options).__name__} does not have")
-    if len(path) > 1:
-        value = _replaced(getattr(options, path[0]), path[1:], value)
-    return dataclasses.replace(options, **{path[0]: value})
+    first, *rest = path
+    if rest:
+        value = _replaced(getattr(options, first), tuple(rest), value)
+    elif not fits(value, get_type_hints(type(options))[first]):
+        raise UsageError(f"the option {first} cannot be {value!r:.60}")
+    return dataclasses.replace(options, **{first: tuple(value) if isinstance(value, list) else value})

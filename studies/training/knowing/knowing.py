@@ -145,14 +145,13 @@ def knowledge(run: RunDirectory) -> list[dict[str, Any]]:
 class Knowing(AcrossTasks):
     """A comparison of returns over tasks, and beside it what the critics of each method know at its end."""
 
-    quick_runs: tuple[Run, ...] = ()
     judged_runs: tuple[str, ...] = ()
     """Methods of which it is claimed that their critics know policies."""
 
     def find(self, runs: Trainings, quick: bool = False) -> Findings:
         """Returns as of any comparison, and the last row of knowledge of every seed."""
-        comparison = dataclasses.replace(self, runs=self.trainings(quick)) if quick else self
-        found = super(Knowing, comparison).find(runs, quick)
+        comparison = self.version(quick)
+        found = super().find(runs, quick)
         known = {run.name: _last_rows(runs.folder / run.name) for run in comparison.runs}
         found.plot["knowledge"] = {
             f"{run.panel}: {run.method}": _table(known[run.name]) for run in comparison.runs if known[run.name]

@@ -70,12 +70,10 @@ def _tiny(name: str) -> Run:
 class TrustStudy(Comparison):
     """A comparison of returns, and beside it what the metrics told: of errors, of gradients, of updates."""
 
-    quick_runs: tuple[Run, ...] = ()
-
     def find(self, runs: Trainings, quick: bool = False) -> Findings:
         """Returns as of any comparison, metrics by actor, gradients of two tasks, measured if they are not yet."""
-        comparison = dataclasses.replace(self, runs=self.trainings(quick), quick_runs=()) if quick else self
-        found = super(TrustStudy, comparison).find(runs, quick)
+        comparison = self.version(quick)
+        found = super().find(runs, quick)
         actors = [row for run in comparison.runs for row in judging.of_actors(runs, run)]
         slopes = [
             {"method": label(run)} | row
