@@ -3,6 +3,8 @@
 It may be a task, an agent, a recipe or a study. Finding it runs none of it.
 """
 
+import ast
+import contextlib
 import functools
 import importlib
 from importlib.machinery import ModuleSpec
@@ -18,6 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 import zlib
 
+from fcritic.disk import open_plain
 from fcritic.errors import UsageError, did_you_mean, listed
 
 OF_FILE = "fcritic_code_"
@@ -33,6 +36,9 @@ class Code(NamedTuple):
     flaw: str = ""
     """Why it cannot be used, for the user."""
 
+
+MOST_BYTES = 2**20
+"""Of a file that is looked through for names."""
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -95,6 +101,24 @@ def missing(named: str, kinds: tuple[type, ...] = ()) -> UsageError:
     known = {each: value for each, value in vars(module).items() if fits(value) and not each.startswith("_")}
     own = [each for each, value in known.items() if getattr(value, "__module__", None) == module.__name__]
     return UsageError(f"{place} has no {name}{did_you_mean(name, known) or listed(own)}")
+
+
+def unnamed(name: str, what: str) -> UsageError | None:
+    """For a name that is that of a file alone: what is in it, by its text; runs none of it."""
+    if not is_file(name):
+        return None
+    if not os.path.isfile(name):
+        return UsageError(_no_file(Path(os.path.realpath(name))))
+    known: list[str] = []
+    with (
+        contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError),
+        open_plain(os.path.realpath(name), MOST_BYTES) as file,
+    ):
+        kinds = ast.FunctionDef | ast.ClassDef
+        known = [each.name for each in ast.parse(file.readall()).body if isinstance(each, kinds)]
+        known = [each for each in known if not each.startswith("_")]
+    likely = next((each for each in known if each.startswith("make")), [*known, "name"][0])
+    return UsageError(f"{name} is a file; name the {what}: {name}:{likely}{listed(known)}")
 
 
 def name_of(thing: Any) -> str | None:

@@ -53,6 +53,31 @@ def test_a_wrong_answer_is_told_with_its_step(wrong, words):
     assert words in finding.what and finding.where == "step 3 of episode 1"
 
 
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (lambda obs: (obs, 0.0, False, {}), "4 values"),
+        (lambda obs: (obs, 0.0, False, False, {}, {}), "more than 5 values"),
+        (lambda obs: None, "a NoneType"),
+    ],
+)
+def test_a_wrong_answer_behind_a_wrapper_is_that_of_the_environment(answer, got):
+    """A time limit takes the answer apart before anything of ours sees it."""
+    task = lambda: gymnasium.wrappers.TimeLimit(sick(step=lambda self, action: answer(self.observe()))(), 9)
+    (finding,) = [each for each in fcritic.check(task, 100).findings if each.level == "error"]
+    assert finding.name == "wrong-answer" and finding.where == "step 1 of episode 1"
+    said = "(observation, reward, terminated, truncated, info)"
+    assert finding.what == f"the environment's own step returned {got}, not {said}"
+
+
+def test_an_error_of_the_environments_own_is_not_taken_for_a_wrong_answer():
+    def step(self, action):
+        _one, _two = (1, 2, 3)
+
+    report = fcritic.check(lambda: gymnasium.wrappers.TimeLimit(sick(step=step)(), 9), 100)
+    assert report.named("error") == ["raises"] and "too many values to unpack" in str(report)
+
+
 def test_a_state_without_the_random_generator_is_found_out():
     """Nothing in the episode tells, but the next one does."""
     quiet = {"observe": lambda self: np.array([self.place, 0.0], np.float32), "reward": lambda self: self.time / 20}

@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 
+import gymnasium
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -28,7 +29,7 @@ WHAT = {
     "raise": "step raised ValueError: joint fell off",
     "exit": "step raised SystemExit: 3",
     "hang": "step took longer than 0.3 s",
-    "four values": "step .*(4 values|not enough values)",
+    "four values": r"step returned 4 values, not \(observation, reward, terminated",
     "observation nan": r"observation\[1\] is nan",
     "observation None": "observation is None, not an array of numbers",
     "observation text": r"observation is '1.0' \(str\), not an array",
@@ -54,6 +55,17 @@ def test_a_fault_names_environment_step_and_field(what, plan):
         env.step(actions(1)[0])
     assert "\n" not in str(caught.value)
     assert env.take_faults() == []
+
+
+def test_an_answer_that_a_wrapper_cannot_take_apart_is_the_environments_own():
+    class Old(gymnasium.Env):
+        observation_space = action_space = gymnasium.spaces.Box(-1, 1, (1,))
+        reset = lambda self, *, seed=None, options=None: (np.zeros(1, np.float32), {})
+        step = lambda self, action: (np.zeros(1, np.float32), 0.0, False, {})
+
+    task = envs.name_of(lambda: gymnasium.wrappers.TimeLimit(Old(), 5))
+    with pytest.raises(EnvironmentFault, match="the environment's own step returned 4 values, not "):
+        envs.make_vector(task, seeds=[0], envs=1).step(np.zeros((1, 1, 1), np.float32))
 
 
 @pytest.mark.parametrize("what", ["raise", "nan", "hang"])

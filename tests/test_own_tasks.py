@@ -13,6 +13,7 @@ import pytest
 
 import fcritic
 from fcritic import envs
+from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 from fcritic.logs.metrics import read_rows
 from fcritic.training.loop import train
@@ -203,3 +204,19 @@ def test_an_interrupt_saves_and_the_same_call_goes_on(tmp_path):
         fcritic.train_agent("td3", Impatient, tmp_path / "run", **options)
     assert fcritic.load(tmp_path / "run").frame == 30
     assert fcritic.train_agent("td3", Impatient, tmp_path / "run", **options).frame == 60
+
+
+@pytest.mark.parametrize("line", [["check"], ["train", "--task"], ["train", "--recipe"]])
+def test_a_file_without_a_factory_is_answered_with_what_is_in_it(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cart.py").write_text("open('ran', 'w')\nclass Cart: pass\ndef make(): pass\ndef _own(): pass\n")
+    (tmp_path / "torn.py").write_text("def make(:")
+    what = "agent" if "--recipe" in line else "factory"
+    for name, says in (
+        ("cart.py", f"cart.py is a file; name the {what}: cart.py:make; it has Cart, make"),
+        ("torn.py", f"torn.py is a file; name the {what}: torn.py:name"),
+        ("none.py", "there is no file"),
+    ):
+        assert run([*line, name]) == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()

@@ -117,6 +117,8 @@ def find_recipe(name: str) -> AbstractAgent:
     if ":" in name:
         return _own_recipe(name)
     if name not in RECIPES:
+        if (file := code.unnamed(name, "agent")) is not None:
+            raise file
         hint = did_you_mean(name, RECIPES) or f"; known are {', '.join(RECIPES)}"
         raise UsageError(f"unknown recipe '{name}'{hint}")
     return RECIPES[name][0]

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from fcritic.code import Code, require_name
+from fcritic.code import Code, require_name, unnamed
 from fcritic.disk import require_memory
 from fcritic.envs import own
 from fcritic.envs.arguments import paths_in, split, with_arguments
@@ -79,6 +79,8 @@ def make(task: str, *, seed: int, action_repeat: int = 1) -> AbstractEnv:
         return DMCEnv(domain, name, seed=seed, action_repeat=action_repeat, arguments=arguments)
     if ":" in task or task in gym_tasks():
         return GymEnv(task, seed=seed, action_repeat=action_repeat, **arguments)
+    if (file := unnamed(task, "factory")) is not None:
+        raise file
     absent = (
         "" if has_suite() or _looks_like_gym(task) else f"; to install the DeepMind Control Suite run {INSTALL}"
     )

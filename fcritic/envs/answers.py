@@ -2,12 +2,17 @@
 
 from collections.abc import Iterable
 import math
+import re
+import traceback
 from typing import Any
 
 import numpy as np
 
 from fcritic.envs.base import Step
 from fcritic.envs.group import Board, Trouble
+
+ANSWERS = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
+"""What Gymnasium's methods return."""
 
 LARGEST = float(np.finfo(np.float32).max)
 """Rewards are stored in single precision, where larger ones would become infinite."""
@@ -58,6 +63,22 @@ def parts(what: str, answer: Any, names: tuple[str, ...]) -> tuple:
         got = f"{len(answer)} values" if isinstance(answer, tuple) else _short(answer)
         raise WrongAnswer(f"{what} returned {got}, not ({', '.join(names)})")
     return answer
+
+
+_UNPACKED = re.compile(r"(not enough|too many) values to unpack|cannot unpack non-iterable (\w+)")
+_WRAPPERS = re.compile(r"[/\\]gymnasium[/\\](?!envs[/\\])")
+
+
+def behind_wrappers(error: BaseException) -> WrongAnswer | None:
+    """What the environment's own method answered, where one of Gymnasium's wrappers could not take it apart."""
+    found = _UNPACKED.search(str(error)) if isinstance(error, ValueError | TypeError) else None
+    frames = traceback.extract_tb(error.__traceback__)
+    if found is None or not frames or frames[-1].name not in ANSWERS or not _WRAPPERS.search(frames[-1].filename):
+        return None
+    names = ANSWERS[frames[-1].name]
+    count = re.search(r"got (\d+)", str(error))
+    got = f"{count[1]} values" if count else f"a {found[2]}" if found[2] else f"more than {len(names)} values"
+    return WrongAnswer(f"the environment's own {frames[-1].name} returned {got}, not ({', '.join(names)})")
 
 
 def write_step(board: Board, row: int, answer: Step) -> bool:

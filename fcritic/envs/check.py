@@ -17,10 +17,10 @@ from gymnasium.spaces.utils import flatten_space
 import numpy as np
 
 from fcritic import envs
-from fcritic.envs.answers import LARGEST, WrongAnswer, describe, number, parts, truth
+from fcritic.envs.answers import ANSWERS, LARGEST, WrongAnswer, behind_wrappers, describe, number, parts, truth
 from fcritic.envs.arguments import split
 from fcritic.envs.base import EPISODE_LIMIT, AbstractEnv
-from fcritic.envs.gym import ANSWER, GymEnv, Spaces, find_time_limit, make_gym
+from fcritic.envs.gym import GymEnv, Spaces, find_time_limit, make_gym
 from fcritic.envs.local import LONGEST, Hang, Watch
 from fcritic.envs.own import Task, call, find_factory, name_of, takes_many, told
 from fcritic.errors import EnvironmentFault, UsageError, require_at_least
@@ -242,14 +242,16 @@ class Walker:
                 if self._step():
                     self._try_beyond()
                     self._reset(None)
-        except WrongAnswer as error:
-            self._found("error", "wrong-answer", str(error), "see the requirements in docs/environments.md")
         except Hang:
             self._found("error", "too-slow", f"a call did not come back within {self._subject.timeout:g} s")
         except EnvironmentFault as error:
             self._found("error", "raises", str(error))
         except (Exception, SystemExit) as error:
-            self._found("error", "raises", f"the environment raised {told(error)}")
+            wrong = error if isinstance(error, WrongAnswer) else behind_wrappers(error)
+            if wrong is None:
+                self._found("error", "raises", f"the environment raised {told(error)}")
+            else:
+                self._found("error", "wrong-answer", str(wrong), "see the requirements in docs/environments.md")
         else:
             return True
         return False
@@ -272,7 +274,7 @@ class Walker:
 
     def _reset(self, seed: int | None) -> None:
         begun = time.perf_counter()
-        observation, _ = parts("reset", self._subject.timed(self.env.reset, seed=seed), ("observation", "info"))
+        observation, _ = parts("reset", self._subject.timed(self.env.reset, seed=seed), ANSWERS["reset"])
         self.walk.resetting += time.perf_counter() - begun
         self.walk.length = 0
         self._look(observation)
@@ -280,11 +282,11 @@ class Walker:
     def _step(self) -> bool:
         action = self.random_action()
         given = action.copy()
+        self.walk.length += 1
         begun = time.perf_counter()
         answer = self._subject.timed(self.env.step, action)
         self.walk.stepping += time.perf_counter() - begun
-        self.walk.length += 1
-        observation, reward, terminated, truncated, _ = parts("step", answer, ANSWER)
+        observation, reward, terminated, truncated, _ = parts("step", answer, ANSWERS["step"])
         self._look(observation)
         self.walk.rewards.append(self._reward(reward))
         if not np.array_equal(action, given):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcritic.code import Code, code_in_module, import_module, require_name
-from fcritic.envs.answers import WrongAnswer, number, numbers, parts, success_in, truth
+from fcritic.envs.answers import ANSWERS, WrongAnswer, number, numbers, parts, success_in, truth
 from fcritic.envs.base import AbstractEnv, ActionRange, EnvState, Step, Units
 from fcritic.errors import UsageError, did_you_mean
 from fcritic.types import EnvSpec
@@ -280,9 +280,6 @@ def set_generator_state(generator: np.random.Generator, words: np.ndarray) -> No
 
 # Environments
 
-ANSWER = ("observation", "reward", "terminated", "truncated", "info")
-"""The values that a step returns."""
-
 
 class GymEnv(AbstractEnv):
     """A Gymnasium environment, given as an id (``"Pendulum-v1"``, ``"package:Name-v0"``) or as an object.
@@ -314,7 +311,7 @@ class GymEnv(AbstractEnv):
     def reset(self) -> np.ndarray:
         """Begins an episode; the first one sets the seed and checks the observation."""
         seed, self._seed = self._seed, None  # later episodes continue the random generator
-        observation, _ = parts("reset", self._env.reset(seed=seed), ("observation", "info"))
+        observation, _ = parts("reset", self._env.reset(seed=seed), ANSWERS["reset"])
         if self._keeper is not None:
             self._keeper.after_reset()
         return self._spaces.flatten(observation) if seed is None else self._checked_first(observation)
@@ -342,7 +339,9 @@ class GymEnv(AbstractEnv):
         for _ in range(self._action_repeat):
             if self._keeper is not None:
                 self._keeper.before_step()
-            observation, reward, terminated, truncated, info = parts("step", self._env.step(scaled), ANSWER)
+            observation, reward, terminated, truncated, info = parts(
+                "step", self._env.step(scaled), ANSWERS["step"]
+            )
             total += number("reward", reward)
             terminated = truth("terminated", terminated)
             last = truth("truncated", truncated) or terminated

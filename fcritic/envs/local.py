@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from fcritic.envs.answers import WrongAnswer, numbers, write_step
+from fcritic.envs.answers import WrongAnswer, behind_wrappers, numbers, write_step
 from fcritic.envs.base import AbstractEnv, EnvState
 from fcritic.envs.group import AbstractGroup, Board, Trouble
 from fcritic.errors import UsageError
@@ -81,7 +81,7 @@ def in_words(phase: str, error: BaseException, limit: float) -> str:
     """Returns one line on an error in a call of an environment that has `limit` seconds."""
     if isinstance(error, Hang):
         return f"{phase} took longer than {limit:g} s"
-    if isinstance(error, WrongAnswer | UsageError):
+    if isinstance(error := behind_wrappers(error) or error, WrongAnswer | UsageError):
         return str(error)
     text = " ".join(str(error).split())[:500]
     return f"{phase} raised {type(error).__name__}{': ' if text else ''}{text}"
