@@ -3,12 +3,16 @@
 import dataclasses
 import json
 import shutil
+from typing import Literal
 
 import numpy as np
+import optax
 import pytest
 
 from benchmarks.attacks.small import train_until
+from fcritic.agents import recipes
 from fcritic.agents.recipes import find_recipe
+from fcritic.agents.td3 import TD3
 from fcritic.api.beginning import beginning
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
@@ -165,6 +169,37 @@ def test_agents_that_do_not_fit_are_one_line(config, source, changes, said):
     with pytest.raises(UsageError, match=said) as told:
         beginning(config)(learning_of(config, spec))
     assert "\n" not in str(told.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chained(TD3):
+    """TD3 with another optimiser."""
+
+    links: Literal["none", "clip", "momentum"] = "none"
+    """What stands before Adam."""
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Returns Adam with another link."""
+        links = {"none": [], "clip": [optax.clip(1.0)], "momentum": [optax.trace(0.9)]}
+        return optax.chain(*links[self.links], super().optimiser())
+
+
+def test_optimisers_may_be_chained_in_another_way_if_they_remember_the_same(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "ALGORITHMS", recipes.ALGORITHMS.copy())
+    monkeypatch.setattr("fcritic.config.ALGORITHMS", recipes.ALGORITHMS)
+    recipes.register(Chained)
+    agent = Chained(actor_hidden=(8,), critic_hidden=(9,), batch_size=5)
+    theirs = dataclasses.replace(config, agent=agent, recipe="Chained")
+    train(theirs, tmp_path / "source", quiet=True)
+    changed = lambda links: dataclasses.replace(theirs, agent=dataclasses.replace(agent, links=links))
+    snapshot, _ = first_of(changed("clip"), begin_from=str(tmp_path / "source"))
+    arrays, adam = saved(tmp_path / "source")[0]["agent"], snapshot.state.agent.critics.opt_state[1][0]
+    assert adam.count.tolist() == snapshot.state.agent.critics.updates.tolist() == [10, 10]
+    name = "agent/critics/opt_state/0/0/mu/network/layers/0/weight"
+    assert arrays[name].any()
+    np.testing.assert_array_equal(adam.mu.network.layers[0].weight, arrays[name])
+    with pytest.raises(UsageError, match="has other networks; give this training the options --links none"):
+        first_of(changed("momentum"), begin_from=str(tmp_path / "source"))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from test_fsac import SOFT, awake, same
 
 import fcritic
 from fcritic import ensembles
-from fcritic.agents.actor_trust import Trust
 from fcritic.agents.choice import LEAD, Explore, Explorer, most_promising
 from fcritic.agents.cloud import STATES, Cloud
 from fcritic.agents.fac import FAC
+from fcritic.agents.steering import Trust
 from fcritic.errors import UsageError
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.training.loop import train

@@ -1,5 +1,6 @@
 """What new users stumbled over: words of other libraries, numbers as they write them, names of places."""
 
+import dataclasses
 import time
 
 import gymnasium
@@ -36,6 +37,22 @@ def test_a_whole_number_may_be_written_as_people_do():
     assert fcritic.configure("td3", steps=1e6).steps == 1_000_000
     with pytest.raises(UsageError, match=r"steps cannot be 1\.5"):
         fcritic.configure("td3", steps=1.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wordy:
+    """Options of a command."""
+
+    often: int = 1
+    """How often, which takes a second line to say: its break
+    is one of the source."""
+
+
+def test_a_help_breaks_its_lines_where_the_terminal_ends(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit):
+        parse(Wordy, ["--help"], "train")
+    assert "to say: its break is one of the source. (default: 1)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

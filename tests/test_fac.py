@@ -5,13 +5,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from quick_programs import actor_step, critic_step, quick_jit
 from test_losses import start
 
 from fcritic import ensembles
 from fcritic.agents import base
-from fcritic.agents.base import update
+from fcritic.agents.base import Learner, update
 from fcritic.agents.fac import Explore
 from fcritic.agents.recipes import RECIPES, changed_fields, find_recipe
 from fcritic.errors import UsageError
@@ -35,6 +36,18 @@ def test_a_critic_step_moves_critics_and_targets_only(tiny, spec, batch):
         old, new = getattr(state.critics.params, part), getattr(after.critics.params, part)
         assert all(bool((x != y).any()) for x, y in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True))
     assert all(np.isfinite(float(value)) for value in metrics.values())
+
+
+@pytest.mark.parametrize(
+    "optimiser", [optax.adam(0.1), optax.chain(optax.clip(1.0), optax.add_decayed_weights(0.1), optax.adam(0.1))]
+)
+def test_a_learner_counts_its_updates_wherever_its_optimiser_does(optimiser):
+    learner = Learner.start({"weight": np.ones(2, np.float32)}, optimiser)
+    for updates in range(3):
+        assert int(learner.updates) == updates
+        learner = learner.apply({"weight": jnp.ones(2)}, optimiser)
+    with pytest.raises(TypeError, match="counts no updates"):
+        _ = Learner.start(learner.params, optax.sgd(0.1)).updates
 
 
 def test_polyak_moves_the_two_delayed_parts_by_tau(tiny, spec, batch):

@@ -12,12 +12,12 @@ from quick_programs import actor_step, critic_step, quick_jit
 
 import fcritic
 from fcritic import ensembles, randomness
-from fcritic.agents.actor_trust import Trust
 from fcritic.agents.cloud import Cloud
 from fcritic.agents.fac import Explore
 from fcritic.agents.fsac import FSAC
 from fcritic.agents.losses import encode_all, functional_critic_loss
 from fcritic.agents.sac import sampled
+from fcritic.agents.steering import Trust
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.networks.actor_encoder import EncoderConfig

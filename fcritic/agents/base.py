@@ -38,6 +38,20 @@ class Learner(eqx.Module):
         """The network itself."""
         return net(self.params)
 
+    @property
+    def updates(self) -> Int[Array | np.ndarray, "*axes"]:
+        """Updates so far, as the optimiser counts them, wherever in its chain."""
+        counts = optax.tree.get_all_with_path(self.opt_state, "count")
+        if not counts:
+            raise TypeError("this optimiser counts no updates; chain it with one that does, such as Adam")
+        return counts[0][1]
+
+    @property
+    def moments(self) -> list[Any]:
+        """What the links of the optimiser's chain remember, without those that remember nothing."""
+        is_part = lambda node: hasattr(node, "_fields")
+        return [part for part in jax.tree.leaves(self.opt_state, is_leaf=is_part) if jax.tree.leaves(part)]
+
     @staticmethod
     def start(params: Any, optimiser: optax.GradientTransformation) -> "Learner":
         """Returns parameters that have not been trained yet; the state of every optimiser here begins with zeros.
@@ -207,7 +221,10 @@ class AbstractAgent(abc.ABC, Generic[State]):
         return state, dict(zip(self.critic_metrics, reported.sum(axis=0), strict=True))
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
-        """Returns the number behind every option, by its name, and the choices that all agents share."""
+        """Returns the number behind every option, by its name, and the choices that all agents of ours share.
+
+        One of another optimiser says so in its own `describe`.
+        """
         return {"optimizer": "adam", "activation": "relu"} | options_of(self)
 
     def parts(self, state: State) -> dict[str, Any]:

@@ -436,7 +436,7 @@ class FAC(AbstractAgent[FACState]):
 
 def _probing_replay(state: FACState, batch: Transition) -> FACState:
     """The same state; before the first critic update, with states of its batch as probes."""
-    critics, first = state.critics.net, state.critics.opt_state[0].count == 0
+    critics, first = state.critics.net, state.critics.updates == 0
     probes = critics.encoder.probes
     seen = jnp.broadcast_to(batch.obs[jnp.arange(probes.shape[-2]) % len(batch.obs)], probes.shape)
     critics = eqx.tree_at(lambda each: each.encoder.probes, critics, jnp.where(first, seen, probes))

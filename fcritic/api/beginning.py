@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
 
-from fcritic.agents.base import AbstractAgent, options_of
+from fcritic.agents.base import AbstractAgent, Learner, options_of
 from fcritic.api.trust import config_of
 from fcritic.config import TYPED, TrainConfig, as_words
 from fcritic.disk import Place
@@ -62,7 +62,7 @@ def _learned(config: TrainConfig, name: str, learning: Learning) -> tuple[TrainS
         raise UsageError(f"{name} has the seeds {first} to {last}, not {missing[0]}; choose --seed and --seeds")
     places = np.array([0 if theirs.seeds == 1 else seed - theirs.seed for seed in config.seed_numbers])
     _require_same_networks(config, theirs, name, learning)
-    like = without_replay(shapes_of(learning, theirs.seeds))
+    like = without_replay(shapes_of(dataclasses.replace(learning, agent=theirs.agent), theirs.seeds))
     try:
         arrays = checkpoint.load(newest, ["agent"], {"agent": like})[0]["agent"]
     except CheckpointError as error:
@@ -70,6 +70,8 @@ def _learned(config: TrainConfig, name: str, learning: Learning) -> tuple[TrainS
         raise error
     require_sound_agent(arrays)
     learned = unflatten(like, arrays)
+    ours = jax.tree.structure(without_replay(shapes_of(learning, 1)))
+    learned = jax.tree.unflatten(ours, jax.tree.leaves(learned))  # optimisers may be chained in another way
     picked = jax.tree.map(lambda leaf: leaf[places], (learned.agent, learned.normalizer))
     frame = int(newest.name.removeprefix("step-"))
     learned = eqx.tree_at(lambda s: (s.agent, s.normalizer), learned, picked)
@@ -93,7 +95,11 @@ def _require_same_networks(config: TrainConfig, theirs: TrainConfig, name: str, 
 
 
 def _shapes(agent: AbstractAgent, learning: Learning) -> Any:
+    """Structure and shapes of what is learned; optimisers are alike that remember the same."""
+    is_learner = lambda node: isinstance(node, Learner)
+    remembered = lambda node: (node.params, node.moments) if is_learner(node) else node
     learned = shapes_of(dataclasses.replace(learning, agent=agent), 1).agent
+    learned = jax.tree.map(remembered, learned, is_leaf=is_learner)
     return jax.tree.structure(learned), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(learned)]
 
 

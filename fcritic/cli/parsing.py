@@ -1,16 +1,19 @@
 """Options from dataclasses; anything that cannot be parsed becomes one line."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
+import contextvars
 import dataclasses
 from decimal import Decimal
 import difflib
+from functools import partial
 import io
 import itertools
 import re
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
 from fcritic.errors import TENSORBOARD, UsageError, option_hint
 
@@ -44,13 +47,39 @@ def parse(kind: type[Options], args: list[str], command: str, default: Options |
     )
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(kind, args=args, prog=f"fcritic {command}", default=default)
+            return tyro.cli(kind, args=args, prog=f"fcritic {command}", default=default, registry=_PARAGRAPHS)
     except SystemExit as exit_:
         if exit_.code in (0, None):
             raise
         line = _one_line(complaint.getvalue())
         hint = _with_its_option(line, option_names(kind if default is None else default))
         raise UsageError(line + (hint or f"; see fcritic {command} --help")) from None
+
+
+_PARAGRAPHS = ConstructorRegistry()
+"""Dataclasses as tyro reads them, but for their help, in which it keeps the line breaks of the source."""
+_plain = contextvars.ContextVar("_plain", default=False)
+
+
+@_PARAGRAPHS.struct_rule
+def _in_paragraphs(info: StructTypeInfo) -> Any:
+    if _plain.get() or not dataclasses.is_dataclass(info.type):
+        return None
+    token = _plain.set(True)
+    try:
+        found = ConstructorRegistry.get_struct_spec(info)
+    finally:
+        _plain.reset(token)
+    if not isinstance(found, StructConstructorSpec):
+        return found
+    joined = (dataclasses.replace(each, helptext=partial(_joined, each.helptext)) for each in found.fields)
+    return dataclasses.replace(found, fields=tuple(joined))
+
+
+def _joined(text: str | Callable[[], str | None] | None) -> str | None:
+    """The lines of each paragraph as one."""
+    text = text() if callable(text) else text
+    return text and "\n\n".join(" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
 
 
 def option_names(options: object) -> set[str]:

@@ -3,6 +3,10 @@
 Each array that a program takes and returns costs the host microseconds, and an update of it the GPU a kernel. A
 functional critic has hundreds, most of them small: parameters, their moments and their delayed copies. Where that
 matters a network is kept as one vector, and its arrays are slices that a program takes where it needs them.
+
+An optimiser then sees one array for each network. What treats the arrays of a network differently, such as
+`optax.masked`, or weight decay of matrices alone, does not find them: leave the kind of network out of
+`AbstractAgent.packed_kinds`.
 """
 
 from functools import partial
@@ -16,7 +20,7 @@ from jaxtyping import Array, Float
 
 
 class Packed(eqx.Module):
-    """A tree of float32 arrays as one vector. Optimisers and averages, which work by elements, accept it."""
+    """A tree of float32 arrays as one vector. Optimisers and averages that work by elements accept it."""
 
     vector: Float[Array, " numbers"]
     structure: Any = eqx.field(static=True)
