@@ -45,8 +45,22 @@ def test_a_run_that_goes_on_shows_its_frame_and_no_speed_before_its_first_iterat
         console.restart_clock(600)
         time.sleep(0.1)
     assert {line.strip() for line in capsys.readouterr().err.splitlines()} == {
-        "600 of 1,000 frames · compiling the update"
+        "600 of 1,000 frames · compiling the update for 0 s"
     }
+
+
+def test_a_wait_for_a_program_is_told_by_its_time_alone(config, capsys, monkeypatch):
+    """The same numbers again and again say nothing; once learning has begun the phase is gone."""
+    monkeypatch.setattr("fcritic.training.console.SILENCE", 0.6)
+    with TrainingConsole(dataclasses.replace(config, warmup=100), 0) as console:
+        console.evaluated(100, mean_actor=12.0, best_actor=15.5)
+        time.sleep(1.5)
+        console.restart_clock(101, learning=True)
+        console.evaluated(200, mean_actor=13.0, best_actor=15.5)
+    first, *waiting, last = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert first == "100 of 1,000 frames · compiling the update · mean actor 12 · best actor 15.5"
+    assert waiting == [f"100 of 1,000 frames · compiling the update for {seconds} s" for seconds in (1, 1)]
+    assert last.startswith("200 of 1,000 frames") and "compiling" not in last
 
 
 def test_time_left_is_told_once_learning_has_begun(config, capsys, monkeypatch):

@@ -378,6 +378,25 @@ def test_a_budget_asks_the_run_to_stop_and_leaves_the_rest(tmp_path, monkeypatch
     assert said[-1] == "the budget is spent; 1 runs are left, the same command continues"
 
 
+BUSY = """#!/bin/sh
+for frame in 1500 1600 1700 1800; do
+  echo '{"time": 1.0, "env_steps": '$frame'}' >> "$3/journal.jsonl"; sleep 0.3
+done
+"""
+"""A training in its place that goes on after its warm-up."""
+
+
+def test_how_far_a_training_is_is_said_while_it_runs(tmp_path, monkeypatch):
+    (tmp_path / "busy").write_text(BUSY)
+    (tmp_path / "busy").chmod(0o755)
+    monkeypatch.setattr(execute.sys, "executable", str(tmp_path / "busy"))
+    monkeypatch.setattr(execute, "SILENCE", 0.1)
+    said = []
+    assert execute.run_all(progress(small(2000), tmp_path), execute.Budget(None), said.append) == []
+    assert any(line.startswith("  1,500 of 2,000 frames after 0 s") for line in said)
+    assert any(line.startswith("  1,700 of 2,000 frames after ") and line.endswith(" s left") for line in said)
+
+
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     todo = progress(small(1500), tmp_path)
     monkeypatch.setattr(execute.sys, "executable", "false")
@@ -396,7 +415,7 @@ def test_ctrl_c_lets_the_run_save(tmp_path, monkeypatch):
     """The executor passes the wish to stop on, and waits for the checkpoint."""
     (todo,) = progress(small(200_000, options=(*SMALL.options, ("eval_every", 10**6))), tmp_path)
 
-    def interrupted(process, budget):
+    def interrupted(process, budget, look):
         while not RunDirectory(todo.path).newest_frame():
             assert process.poll() is None
             time.sleep(0.05)
@@ -404,7 +423,7 @@ def test_ctrl_c_lets_the_run_save(tmp_path, monkeypatch):
 
     monkeypatch.setattr(execute, "_wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        execute.run_one(todo, execute.Budget(None))
+        execute.run_one(todo, execute.Budget(None), print)
     frame = RunDirectory(todo.path).newest_frame()
     assert frame >= read_rows(todo.path / "metrics.jsonl")[-1]["env_steps"] > 0  # saved to its very end
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -22,6 +22,19 @@ LONGEST = 500
 """Characters of a text."""
 
 
+LAST = 2**13
+"""Bytes at the end of a journal that hold its last line."""
+
+
+def last_line(path: str | os.PathLike | Place) -> dict[str, Any] | None:
+    """The newest whole line; None where there is none that can be read."""
+    with contextlib.suppress(OSError, ValueError, IndexError), Place.of(path).reading() as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - LAST, 0))
+        line = json.loads(file.read(LAST).split(b"\n")[-2])
+        return line if isinstance(line, dict) and type(line.get("env_steps")) is int else None
+    return None
+
+
 class Journal:
     """The journal of one process. As a context it notes the end, and the error where there is one.
 

@@ -13,6 +13,7 @@ from fcritic.api.trust import trust_config
 from fcritic.envs import task_spec
 from fcritic.errors import UsageError
 from fcritic.runs.directory import RunDirectory
+from fcritic.runs.journal import last_line
 from fcritic.study.spec import Run
 from fcritic.training.console import duration
 from fcritic.training.cost import DAY, estimated_seconds, require_agreed
@@ -20,6 +21,8 @@ from fcritic.training.loop import FREE_FIELDS
 
 POLL = 0.2
 """Seconds between looks at a process."""
+SILENCE = 20.0
+"""Seconds between two lines on a training."""
 PATIENCE = 120.0
 """Seconds that a run which was asked to stop may take to save."""
 
@@ -99,7 +102,7 @@ def run_all(todo: list[RunProgress], budget: Budget, say: Callable[[str], None])
             break
         say(f"{number} of {len(waiting)}: {each.run.name}, {each.frames_left:,} frames to go")
         started = time.monotonic()
-        if fault := run_one(each, budget):
+        if fault := run_one(each, budget, say):
             failed.append(f"{each.run.name}: {fault}")
             say(f"{each.run.name} failed: {fault}")
             continue
@@ -120,20 +123,50 @@ def begin(each: RunProgress) -> None:
     RunDirectory.create_or_open(each.path, config, each.run.command(), FREE_FIELDS).close()
 
 
-def run_one(each: RunProgress, budget: Budget) -> str:
-    """Trains one configuration in a process; returns its fault, or nothing."""
+def run_one(each: RunProgress, budget: Budget, say: Callable[[str], None]) -> str:
+    """Trains one configuration in a process, and says now and then how far it is; returns its fault, or nothing."""
     begin(each)
-    return resume(each.path, budget)
+    return resume(each.path, budget, _Teller(each, say).look)
 
 
-def resume(path: Path, budget: Budget) -> str:
-    """Continues the run in a folder, in a process that ends with this one; returns its fault, or nothing."""
+class _Teller:
+    """Says how far a training is that runs in another process, by its journal."""
+
+    def __init__(self, each: RunProgress, say: Callable[[str], None]):
+        config = each.run.config()
+        self._learns = config.warmup_iterations * config.frames_per_iteration
+        self._steps, self._journal, self._say = each.run.steps, RunDirectory(each.path).journal, say
+        self._begun = self._spoken = time.monotonic()
+        self._learned: tuple[float, int] | None = None
+
+    def look(self) -> None:
+        """A line, unless the last one is recent."""
+        now = time.monotonic()
+        if now < self._spoken + SILENCE:
+            return
+        self._spoken = now
+        frame = (last_line(self._journal) or {"env_steps": 0})["env_steps"]
+        line = f"  {frame:,} of {self._steps:,} frames after {duration(now - self._begun)}"
+        if self._learned is None or frame < self._learned[1]:
+            self._learned = (now, frame) if frame > self._learns else None  # warm-up is no measure of what follows
+        elif frame > self._learned[1]:
+            line += (
+                f"; {duration((self._steps - frame) * (now - self._learned[0]) / (frame - self._learned[1]))} left"
+            )
+        self._say(line)
+
+
+def resume(path: Path, budget: Budget, look: Callable[[], None] = lambda: None) -> str:
+    """Continues the run in a folder, in a process that ends with this one; returns its fault, or nothing.
+
+    `look` is called all the while.
+    """
     command = [sys.executable, "-m", "fcritic.cli.child", str(path)]
     # In a session of its own: Ctrl-C reaches this process alone, which asks the other one, once, to save and stop.
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
         try:
-            _wait(process, budget)
+            _wait(process, budget, look)
         except BaseException:  # Ctrl-C: let it save
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE)
@@ -145,9 +178,10 @@ def resume(path: Path, budget: Budget) -> str:
     return told[-1].removeprefix("fcritic: ") if told else f"exit code {process.returncode}"
 
 
-def _wait(process: subprocess.Popen, budget: Budget) -> None:
+def _wait(process: subprocess.Popen, budget: Budget, look: Callable[[], None]) -> None:
     asked = None
     while process.poll() is None:
+        look()
         if asked is None and budget.left <= 0:
             process.send_signal(signal.SIGTERM)
             asked = time.monotonic()

@@ -35,6 +35,7 @@ class TrainingConsole:
         self._start_frame, self._start_time = start_frame, time.monotonic()
         self._drawn, self._spoken, self._frame = 0.0, time.monotonic(), start_frame
         self._shown: dict[str, str] = {}
+        self._compiling_since: float | None = None
         self._learning = config.iterations <= config.warmup_iterations  # or it never begins
         self._over, self._talker = threading.Event(), threading.Thread(target=self._talk, daemon=True)
 
@@ -55,7 +56,7 @@ class TrainingConsole:
         """Prints a progress line after a silence, also while the training waits or evaluates."""
         while not self._over.wait(max(self._spoken + SILENCE - time.monotonic(), 0.01)):
             if time.monotonic() >= self._spoken + SILENCE:
-                self.say(self._line(self._frame))
+                self.say(self._line(self._frame, waiting=self._compiling_since is not None and not self._learning))
 
     def say(self, line: str) -> None:
         """A line that stays."""
@@ -69,9 +70,9 @@ class TrainingConsole:
 
     def restart_clock(self, frame: int, learning: bool = False) -> None:
         """Measures speed from here on, once `learning` for good, so that compiling and warm-up do not count."""
-        self._frame = self._start_frame = frame
-        self._start_time = time.monotonic()
+        self._start_frame, self._start_time = frame, time.monotonic()
         self._learning |= learning
+        self._come_to(frame)
 
     def speed(self, frame: int) -> float:
         """Frames per second since the clock was started, all seeds together."""
@@ -80,7 +81,7 @@ class TrainingConsole:
 
     def update(self, frame: int, **values: float) -> None:
         """Shows the progress; values keep their last number until they change."""
-        self._frame = frame
+        self._come_to(frame)
         self._shown |= {name.replace("_", " "): f"{value:.4g}" for name, value in values.items()}
         now = time.monotonic()
         if self._live.is_started and (values or now > self._drawn + 0.25):  # this is called in every iteration
@@ -92,12 +93,22 @@ class TrainingConsole:
         self.update(frame, mean_actor=mean_actor, best_actor=best_actor)
         self.say(self._line(frame))
 
-    def _line(self, frame: int) -> str:
+    def _come_to(self, frame: int) -> None:
+        self._frame = frame
+        if self._compiling_since is None and not self._in_warmup(frame):
+            self._compiling_since = time.monotonic()
+
+    def _in_warmup(self, frame: int) -> bool:
+        return frame < self._config.warmup_iterations * self._config.frames_per_iteration
+
+    def _line(self, frame: int, waiting: bool = False) -> str:
+        """How far it is, with the newest numbers; while it is `waiting` there are none, so its time is told."""
         total, speed = self._config.steps, self.speed(frame)
         parts = [f"{frame:>9,} of {total:,} frames"]
+        if waiting and self._compiling_since is not None:
+            return f"{parts[0]} · compiling the update for {duration(time.monotonic() - self._compiling_since)}"
         if not self._learning:
-            warm = frame < self._config.warmup_iterations * self._config.frames_per_iteration
-            parts += ["warm-up" if warm else "compiling the update"]
+            parts += ["warm-up" if self._in_warmup(frame) else "compiling the update"]
         elif speed > 0:
             left = (total - frame) * self._config.seeds / speed
             parts += [f"{speed:,.0f} frames/s", f"{duration(left)} left"]
