@@ -41,7 +41,7 @@ def test_a_node_is_lost_and_its_run_goes_on_elsewhere(tmp_path):
     assert told.returncode == 0, told.stderr[-2000:]
     assert "lost a node" in told.stdout
     (todo,) = progress((RUN,), tmp_path / "here")
-    assert execute.run_one(todo, execute.Budget(None)) == ""
+    assert execute.run_one(todo, execute.Budget(None), print) == ""
     assert fingerprint(tmp_path / "runs" / RUN.name) == fingerprint(tmp_path / "here" / RUN.name)
 
 

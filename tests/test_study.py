@@ -221,6 +221,37 @@ def test_a_file_of_ones_own_is_a_study(trained_here, tmp_path: Path, monkeypatch
     assert cli(["experiment", "report", str(file), *rest[:2], "--out", str(tmp_path)]) == 2  # beside it: --record
 
 
+def test_the_time_of_the_trainings_is_told_apart_from_that_of_the_report(tmp_path: Path):
+    lines = [(0, "begin"), (60, None), (100, "end"), (5000, "begin"), (5140, "end")]
+    runs = Trainings(tmp_path)
+    (tmp_path / SMALL.name).mkdir()
+    text = "".join(json.dumps({"time": time, "env_steps": 0, "event": event}) + "\n" for time, event in lines)
+    (tmp_path / SMALL.name / "journal.jsonl").write_text(text)
+    trains = type("Trains", (Toy,), {"runs": (SMALL,)})()
+    report = conduct(trains, runs, False, "", tmp_path / "report")
+    assert report["training_seconds"] == 240.0
+    report["seconds"] = 2.7
+    assert "judged in 2.7 s after 4 min of training; see" in report_text(report, tmp_path)
+    assert "after 4 min of training" in (tmp_path / "report" / "toy.md").read_text()
+    untold = conduct(Toy(), runs, False, "", tmp_path / "report") | {"seconds": 2.7}
+    assert "; 2.7 s; see" in report_text(untold, tmp_path)
+
+
+def test_a_report_of_another_study_with_the_same_name_is_not_written_over(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(TOY, "one.py")
+    shutil.copy(TOY, "two.py")
+    for _ in range(2):
+        assert cli(["experiment", "run", "one.py"]) == 0
+    capsys.readouterr()
+    assert cli(["experiment", "run", "two.py"]) == 2
+    error = capsys.readouterr().err
+    assert "reports/toy holds the report of one.py; choose another --out" in error and error.count("\n") == 1
+    assert cli(["experiment", "run", "two.py", "--out", "other"]) == 0
+    Path("one.py").rename("three.py")  # the same study under another name of its file
+    assert cli(["experiment", "run", "three.py"]) == 0
+
+
 def test_a_study_of_ones_own_has_a_quick_version(trained_here, tmp_path: Path, capsys):
     """The same claims of shorter runs with the same labels."""
     (tmp_path / "its_sizes.py").write_text("SIZES = {'small': 4, 'large': 8}")

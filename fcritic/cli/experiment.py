@@ -186,7 +186,7 @@ def _run(options: RunOptions, command: str) -> int:
 
 def _run_study(study: Any, file: Path, options: RunOptions, command: str) -> tuple[int, Any]:
     """Trains the unfinished runs of a study; then, if all are finished or it has none, reports."""
-    _refuse(options, file)
+    _refuse(options, study, file)
     runs = study.trainings(options.quick)
     if not runs:
         if options.only or options.add:
@@ -236,15 +236,16 @@ def _report(options: ReportOptions, command: str) -> None:
         raise UsageError(
             f"{study.name} trains nothing; fcritic experiment run {options.name} computes and reports it"
         )
-    _refuse(options, file)
+    _refuse(options, study, file)
     report = _reported(study, file, options, Path(options.dir), command)
     if options.json:
         print(json.dumps(report, indent=2))
 
 
-def _refuse(options: ReportOptions, file: Path) -> None:
-    """Committed results change with --record alone, and only by a full study."""
+def _refuse(options: ReportOptions, study: Any, file: Path) -> None:
+    """Committed results change with --record alone, and only by a full study; a report only by its own study."""
     from fcritic.study.catalog import BESIDE
+    from fcritic.study.report import require_own
 
     if options.record and (options.out or getattr(options, "quick", False)):
         raise UsageError("--record writes the full findings beside the study; leave out --quick and --out")
@@ -253,6 +254,13 @@ def _refuse(options: ReportOptions, file: Path) -> None:
         raise UsageError(
             f"{out} is a place of committed results, which only --record changes; choose another --out"
         )
+    if not options.record:
+        require_own(_place(options, study.name), study.name, file)
+
+
+def _place(options: ReportOptions, name: str) -> Path:
+    """The folder of a report."""
+    return Path(options.out or f"reports/{name}")
 
 
 def _reported(study: Any, file: Path, options: ReportOptions, folder: Path, command: str) -> dict[str, Any]:
@@ -261,10 +269,10 @@ def _reported(study: Any, file: Path, options: ReportOptions, folder: Path, comm
     from fcritic.study.report import conduct, report_text
     from fcritic.study.spec import Trainings
 
-    out = file.parent if options.record else Path(options.out or f"reports/{study.name}")
+    out = file.parent if options.record else _place(options, study.name)
     runs = Trainings(folder, tuple(Path(path) for path in options.add))
     with alive(f"{study.name}: computing and judging", quiet=options.json or bool(study.runs)):
-        report = conduct(study, runs, getattr(options, "quick", False), command, out, options.record)
+        report = conduct(study, runs, getattr(options, "quick", False), command, out, options.record, file)
     if not options.json:
         print(report_text(report, out if options.record else out / f"{study.name}.html"), flush=True)
     shown = {name: report["data"][name] for name in study.shown if name in report["data"]}

@@ -9,11 +9,13 @@ it.
 import contextlib
 import io
 import json
+import math
 import os
 import time
 from typing import Any
 
 from fcritic.disk import NotPlain, Place
+from fcritic.runs import METRICS_LIMIT
 
 INTERVAL = 5.0
 """Seconds between lines of plain progress."""
@@ -33,6 +35,20 @@ def last_line(path: str | os.PathLike | Place) -> dict[str, Any] | None:
         line = json.loads(file.read(LAST).split(b"\n")[-2])
         return line if isinstance(line, dict) and type(line.get("env_steps")) is int else None
     return None
+
+
+def elapsed(path: str | os.PathLike | Place) -> float | None:
+    """Seconds of training, pauses between processes left out; None where no line can be read."""
+    total, last = 0.0, None
+    wrong = (OSError, ValueError, KeyError, TypeError)  # a last line that is cut off, for one
+    with contextlib.suppress(*wrong), Place.of(path).reading(METRICS_LIMIT) as file:
+        for text in io.BufferedReader(file):
+            line = json.loads(text)
+            moment = float(line["time"])
+            if last is not None and line.get("event") != "begin":
+                total += max(moment - last, 0.0)
+            last = moment
+    return total if last is not None and math.isfinite(total) else None
 
 
 class Journal:

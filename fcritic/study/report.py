@@ -8,23 +8,34 @@ import csv
 from html import escape
 import io
 import json
+import os
 from pathlib import Path
 import re
 import time
 from typing import Any
 
-from fcritic.disk import replace_file
+from fcritic.disk import read_json, replace_file
 from fcritic.errors import UsageError, cannot_write
+from fcritic.runs.directory import RunDirectory
+from fcritic.runs.journal import elapsed
 from fcritic.runs.versions import versions
 from fcritic.study.spec import Findings, Listing, Picture, Section, Study, Table, Trainings, plain
+from fcritic.training.console import duration
 
 
 def conduct(
-    study: Study, runs: Trainings, quick: bool, command: str, out: Path, record: bool = False
+    study: Study,
+    runs: Trainings,
+    quick: bool,
+    command: str,
+    out: Path,
+    record: bool = False,
+    file: Path | None = None,
 ) -> dict[str, Any]:
     """Finds, judges and draws, writes the report into a folder, and returns what NAME.json holds.
 
     **Arguments:** with `record` the folder is the study's own and gets NAME.json, NAME.csv and NAME.png alone.
+    `file` is that of the study, which `require_own` looks for.
     """
     if record and quick:
         raise UsageError("--record keeps the findings of a full study; leave --quick out")
@@ -32,6 +43,8 @@ def conduct(
     conditions |= {"commit": conditions["versions"].pop("git"), "device": conditions["versions"].pop("device")}
     if record and conditions["commit"] is None:
         raise UsageError("--record notes the commit of the sources; run it in a git checkout of fcritic")
+    if file is not None and not record:
+        conditions["study"] = os.path.relpath(file)
     begun, worked = time.perf_counter(), time.process_time()
     findings = study.find(runs, quick)
     picture = out / f"{study.name}.png"
@@ -49,6 +62,7 @@ def conduct(
         "notes": findings.notes,
         "seconds": round(time.perf_counter() - begun, 1),
         "cpu_seconds": round(time.process_time() - worked, 1),
+        "training_seconds": _training_seconds(study, runs, quick),
         "conditions": conditions | {"seeds": _seeds(findings.rows)},
         "picture": picture.name if record else str(picture),
         "data": findings.plot,
@@ -70,6 +84,31 @@ def conduct(
     return report
 
 
+def require_own(out: Path, name: str, file: Path) -> None:
+    """Refuses to write over the report of another study that has the same name."""
+    try:
+        other = read_json(out / f"{name}.json")["conditions"]["study"]
+        taken = Path(other).is_file() and not Path(other).samefile(file)
+    except (OSError, ValueError, KeyError, TypeError):  # none, or one that nobody could mistake for a report
+        return
+    if taken:
+        raise UsageError(f"{out} holds the report of {other}; choose another --out, or rename the study {name}")
+
+
+def _training_seconds(study: Study, runs: Trainings, quick: bool) -> float | None:
+    """The time that its trainings have taken here, as far as their folders tell."""
+    told = [elapsed(RunDirectory(runs.folder / run.name).journal) for run in study.trainings(quick)]
+    known = [seconds for seconds in told if seconds is not None]
+    return round(sum(known), 1) if known else None
+
+
+def _time(report: dict[str, Any]) -> str:
+    """How long it took to judge and, where that is known, to train."""
+    judged = f"{report['seconds']:g} s"
+    trained = report.get("training_seconds")
+    return judged if trained is None else f"judged in {judged} after {duration(trained)} of training"
+
+
 def sections(study: Study, report: dict[str, Any], findings: Findings) -> list[Section]:
     """The report of a study, from which NAME.md and NAME.html are made."""
     rows = [
@@ -85,7 +124,7 @@ def sections(study: Study, report: dict[str, Any], findings: Findings) -> list[S
     verdicts = [Table(["claim", "outcome", "whose", "figures", "source"], rows)] if rows else []
     conditions = report["conditions"]
     facts = ", ".join(f"{name} {value}" for name, value in conditions["versions"].items() if value)
-    made = [f"Commit {conditions['commit']}, {conditions['device']}; {facts}; {report['seconds']:g} s."]
+    made = [f"Commit {conditions['commit']}, {conditions['device']}; {facts}; {_time(report)}."]
     commands = [conditions["command"], *(run.command() for run in study.runs)]
     return [
         Section("", [study.question, Picture(study.name, study.question)]),
@@ -109,7 +148,7 @@ def report_text(report: dict[str, Any], place: Path) -> str:
         f"{_count(report, outcome)} {word}"
         for outcome, word in (("holds", "hold"), ("fails", "fail"), ("open", "are open"))
     ]
-    lines += ["", f"of {len(report['claims'])} claims {', '.join(counts)}; {report['seconds']:g} s; see {place}"]
+    lines += ["", f"of {len(report['claims'])} claims {', '.join(counts)}; {_time(report)}; see {place}"]
     return "\n".join(lines)
 
 
