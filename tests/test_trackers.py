@@ -31,11 +31,11 @@ class Run:
         if {broken!r}:
             raise ConnectionError("no route")
         record("log", step, values)
-    def finish(self):
-        record("finish")
 def init(**told):
     record("init", told)
     return Run()
+def finish():
+    record("finish")
 """
 
 

@@ -155,7 +155,7 @@ def test_counts_that_no_training_reaches_are_refused(run, name, count):
     """Of rollbacks random numbers are made, which takes 32 bits."""
     groups, facts = checkpoint.load(run.latest_checkpoint())
     checkpoint.save(run.latest_checkpoint(), groups, facts | {name: count})
-    with pytest.raises(CheckpointError, match="does not say where the training stood"):
+    with pytest.raises(CheckpointError, match="lacks the counters of its training"):
         loaded(run)
 
 

@@ -45,7 +45,8 @@ class TrackerLog:
             told["settings"] = {"silent": True}
             variables["WANDB_CACHE_DIR"] = os.environ.get("WANDB_CACHE_DIR", f"{folder}/cache")
         with _variables(**variables):
-            self._run = self._call(lambda: importlib.import_module(name).init(**told))
+            self._tracker = self._call(lambda: importlib.import_module(name))
+            self._run = self._call(lambda: self._tracker.init(**told))
 
     def write(self, rows: list[dict]) -> None:
         """One call for all rows of a frame."""
@@ -57,8 +58,8 @@ class TrackerLog:
             self._call(lambda values=values, frame=frame: self._run.log(values, step=frame))
 
     def close(self) -> None:
-        """Tells the tracker that this was all."""
-        self._call(self._run.finish)
+        """Tells the tracker that this was all; a run that is told itself is finished once more at exit, aloud."""
+        self._call(self._tracker.finish)
 
     def _call(self, act: Any) -> Any:
         """Whatever goes wrong in there, it is a view of the metrics that cannot be written, and no more."""
