@@ -9,32 +9,30 @@ import textwrap
 from typing import Any
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.agents.choice import Explore
-from fcritic.agents.cloud import Cloud
-from fcritic.agents.critic_ensemble import CriticEnsembleAgent
-from fcritic.agents.fac import FAC
-from fcritic.agents.fsac import FSAC
-from fcritic.agents.recipes import RECIPES
-from fcritic.agents.sac import SAC
-from fcritic.agents.steering import Trust
-from fcritic.agents.td3 import TD3
+from fcritic.agents.recipes import ALGORITHMS, RECIPES
 from fcritic.config import TYPED, TrainConfig
-from fcritic.networks.actor_encoder import EncoderConfig
 
-SECTIONS: list[tuple[str, type, str]] = [
-    ("Training", TrainConfig, ""),
-    ("Every agent", AbstractAgent, ""),
-    ("Functional actor-critic", FAC, ""),
-    ("Its encoder", EncoderConfig, "encoder."),
-    ("Its exploration", Explore, "explore."),
-    ("Its cloud of policies", Cloud, "cloud."),
-    ("Its trust", Trust, "trust."),
-    ("Soft actors with functional critics", FSAC, ""),
-    ("SAC and TD3", CriticEnsembleAgent, ""),
-    ("SAC", SAC, ""),
-    ("TD3", TD3, ""),
-]
-"""Heading, dataclass, and the prefix of its options."""
+
+def sections() -> Iterator[tuple[str, type, str]]:
+    """Yields heading, dataclass, and the prefix of its options: the common ones, then those of each algorithm."""
+    yield "Training", TrainConfig, ""
+    yield "Every agent", AbstractAgent, ""
+    kinds = [kind for algorithm in ALGORITHMS.values() for kind in reversed(algorithm.__mro__)]
+    for kind in dict.fromkeys(kinds):
+        if not dataclasses.is_dataclass(kind) or kind is AbstractAgent:
+            continue
+        names = [name for name, algorithm in ALGORITHMS.items() if issubclass(algorithm, kind)]
+        heading = kind.__name__ if kind in ALGORITHMS.values() else " and ".join(names)
+        yield heading, kind, ""
+        for name, group in _groups(kind):
+            yield f"{heading}: {name}", group, f"{name}."
+
+
+def _groups(kind: type) -> Iterator[tuple[str, type]]:
+    """Yields name and dataclass of each group of options that a dataclass declares itself."""
+    for field in dataclasses.fields(kind):
+        if field.name in inspect.get_annotations(kind) and dataclasses.is_dataclass(field.default):
+            yield field.name, type(field.default)
 
 
 def meanings(kind: type) -> dict[str, str]:
@@ -75,7 +73,7 @@ def page() -> str:
         "Every option of `fcritic train`, from the docstrings of the fields in the sources. Defaults are those of "
         "the algorithm; the [recipes](#recipes) change some. On a CPU `fcritic train` alone is `make train`.",
     ]
-    for heading, kind, prefix in SECTIONS:
+    for heading, kind, prefix in sections():
         lines = ["| option | default | meaning |", "|---|---|---|"]
         for option, default, meaning in rows(kind, prefix):
             lines.append(f"| `{option}` | {default} | {escaped(meaning)} |")

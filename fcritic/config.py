@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 
 from fcritic.agents.base import AbstractAgent
-from fcritic.agents.recipes import ALGORITHMS, Recipe, algorithm_of, named_recipe
+from fcritic.agents.recipes import ALGORITHMS, RECIPES, Recipe, algorithm_of, named_recipe
 from fcritic.code import located
 from fcritic.disk import require_memory
 from fcritic.envs.local import LONGEST
@@ -108,6 +108,9 @@ MOVED: dict[str, dict[str, str]] = {
 RETIRED_VALUES: dict[str, dict[str, tuple[Any, ...]]] = {"FAC": {"pairing": ("permuted",)}}
 """Values that are gone of options that stay, by the class that has them."""
 
+RECIPE_HELP = f"Algorithm with its defaults: {', '.join(RECIPES)}, or your own code (path/to/file.py:Name)."
+"""What `--help` says of `--recipe`, with the names, which a page lists elsewhere."""
+
 TYPED = {"begin_from": "from"}
 """Options whose fields have another name, as theirs is a word of Python."""
 
@@ -130,9 +133,8 @@ class TrainConfig:
 
     agent: Annotated[AbstractAgent, tyro.conf.arg(name="")]
     """The algorithm with all its numbers."""
-    recipe: str = "fac"
-    """Algorithm with its defaults: fac, fac-shared, fac-small, soft actors (fsac, fsac-small), a baseline (sac,
-    sac+, td3, td3+), an ablation, or your own code (path/to/file.py:Name)."""
+    recipe: Annotated[str, tyro.conf.arg(help=RECIPE_HELP)] = "fac"
+    """Algorithm with its defaults: one of the recipes, or your own code (path/to/file.py:Name)."""
     task: str = "cartpole-swingup"
     """domain-task of DeepMind Control (cheetah-run), a Gymnasium id (Pendulum-v1), your own code (module:factory or
     path/to/file.py:factory), or a small task with known values: a probe, riverswim-6, deepsea-10 (the number is the

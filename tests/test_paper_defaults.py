@@ -74,7 +74,7 @@ def test_every_option_has_a_docstring_with_its_meaning():
     spec = importlib.util.spec_from_file_location("options", DOCS / "options.py")
     options = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(options)
-    for _, kind, prefix in options.SECTIONS:
+    for _, kind, prefix in options.sections():
         for option, _, meaning in options.rows(kind, prefix):
             assert len(meaning) > 10, option
     page = options.page()
