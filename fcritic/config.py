@@ -148,7 +148,7 @@ class TrainConfig:
     seed: int = 0
     """Number of the first seed; the others follow."""
     action_repeat: int = 1
-    """Frames for which each action is held; rewards are summed."""
+    """Frames for which each action is held; rewards are summed. Where --task is given the default is 1."""
     warmup: int = 10_000
     """Frames before learning begins (open in the paper)."""
     warmup_actions: Literal["uniform", "policy"] = "uniform"

@@ -144,12 +144,30 @@ def test_the_command_writes_a_file_that_the_example_uses_without_jax(tmp_path, c
     assert "policy.onnx exists already; choose another --onnx" in capsys.readouterr().err
 
 
+def test_the_best_actor_is_the_one_that_an_evaluation_of_now_numbers_as_the_highest(tmp_path, capsys):
+    trained, rest = str(ROOT / "trained" / "Pendulum-v1"), ["--episodes", "2", "--json"]
+    assert command(["evaluate", trained, *rest]) == 0
+    (seed,) = json.loads(capsys.readouterr().out)["seeds"]
+    highest = seed["actors"].index(max(seed["actors"]))
+    assert highest > 0  # or this would show nothing
+    assert command(["evaluate", trained, *rest[:2]]) == 0
+    told = re.search(r"seed \d+ actors 0 to 3: (.*) \(highest: actor (\d)\)", capsys.readouterr().out)
+    assert told[1] == ", ".join(f"{mean:.0f}" for mean in seed["actors"]) and int(told[2]) == highest
+    file = tmp_path / "policy.onnx"
+    assert command(["export", trained, "--onnx", str(file), "--actor", "best", *rest]) == 0
+    assert json.loads(capsys.readouterr().out)["actor"] == highest
+    assert difference(fcritic.load(trained), file.read_bytes(), highest) < 1e-5
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("", "--out is missing: a folder for the agent, or --onnx with a file for one policy"),
         ("--out there --actor 2", "--seed, --actor and --best choose the policy of --onnx"),
         ("--onnx policy", "give --onnx a name that ends in .onnx"),
+        ("--out there --actor best", "--seed, --actor and --best choose the policy of --onnx"),
+        ("--onnx policy --actor best", "give --onnx a name that ends in .onnx"),
+        ("--onnx a.onnx --actor bset", "--actor must be a whole number or best, not 'bset'"),
         ("--onnx a.onnx --actor 9", "there is no actor 9; this agent has actors 0 to 3"),
     ],
 )

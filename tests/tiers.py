@@ -141,6 +141,7 @@ MARKED = {
         "test_theory_trust.py::test_coverage_of_a_policy_by_itself_is_the_rank",
         "test_theory_trust.py::test_delta_is_infinite_outside_the_range_of_the_anchor",
         "test_theory_trust.py::test_gradient_parts_give_the_exact_gradient",
+        "test_to_onnx.py::test_the_best_actor_is_the_one_that_an_evaluation_of_now_numbers_as_the_highest",
         "test_to_onnx.py::test_the_command_writes_a_file_that_the_example_uses_without_jax",
         "test_to_onnx.py::test_trained_policies_differ_by_the_rounding_of_single_precision",
         "test_trackers.py::test_the_real_tensorboard_reads_what_is_written",

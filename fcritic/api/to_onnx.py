@@ -34,10 +34,7 @@ def to_onnx(agent: TrainedAgent, out: str | Path, actor: int | None = None) -> f
     The input is a batch of the task's observations, flat where they have several parts. The file holds the
     normaliser, the network and the scaling of actions to the task's bounds.
     """
-    if Path(out).suffix != ".onnx":
-        raise UsageError(f"cannot write to {out}; give --onnx a name that ends in .onnx")
-    if os.path.lexists(out):
-        raise UsageError(f"{out} exists already; choose another --onnx")
+    require_place(out)
     content = encode(agent, actor)
     different = difference(agent, content, actor)
     if not different <= MOST_DIFFERENT:
@@ -49,6 +46,14 @@ def to_onnx(agent: TrainedAgent, out: str | Path, actor: int | None = None) -> f
     except OSError as error:
         raise cannot_write("the policy", out, error) from error
     return different
+
+
+def require_place(out: str | Path) -> None:
+    """Refuses a name that is not of an ONNX file, and to write over anything."""
+    if Path(out).suffix != ".onnx":
+        raise UsageError(f"cannot write to {out}; give --onnx a name that ends in .onnx")
+    if os.path.lexists(out):
+        raise UsageError(f"{out} exists already; choose another --onnx")
 
 
 def encode(agent: TrainedAgent, actor: int | None = None) -> bytes:

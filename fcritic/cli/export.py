@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -21,15 +21,15 @@ class ExportOptions:
     out: Annotated[str | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder for the newest agent, which is evaluated for its card; it must not exist."""
     episodes: int = 10
-    """Episodes per actor for the card."""
+    """Episodes per actor for the card, and for --actor best."""
     onnx: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """ONNX file of one policy, from the task's raw observations to the task's actions; it must not exist."""
     seed: int | None = None
     """Seed of the policy in the ONNX file; without it the run's first."""
-    actor: int = 0
-    """Number of the actor in the ONNX file."""
+    actor: int | Literal["best"] = 0
+    """Number of the actor in the ONNX file, or `best`: the one whose new episodes have the highest mean return."""
     best: bool = False
-    """In the ONNX file the actor of the seed's best evaluation so far instead of the last one."""
+    """In the ONNX file an actor of the seed's best evaluation so far instead of the last one."""
     json: bool = False
     """Print JSON."""
 
@@ -66,9 +66,15 @@ def _write_agent(options: ExportOptions, folder: str) -> dict[str, Any]:
 
 def _write_policy(options: ExportOptions, file: str) -> dict[str, Any]:
     from fcritic.api.load import load
-    from fcritic.api.to_onnx import to_onnx
+    from fcritic.api.to_onnx import require_place, to_onnx
 
-    agent = load(options.directory, options.seed, options.best, options.actor)
+    require_place(file)
+    number = 0 if options.actor == "best" else options.actor
+    agent = load(options.directory, options.seed, options.best, number)
+    if options.actor == "best":
+        found = evaluated(options.directory, options.episodes, options.best)["seeds"]
+        best = next(each["best_actor_index"] for each in found if each["seed"] == agent.seed)
+        agent = dataclasses.replace(agent, actor=best)
     different = to_onnx(agent, file)
     if not options.json:
         size = os.path.getsize(file)

@@ -25,6 +25,7 @@ _REPHRASED = {
     r"Missing from (fcritic \S+): (\S+) .*": r"\2 is missing: \1 \2",
     r"Missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
     r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)": r"\1 must be a whole number, not \2",
+    r"Error parsing (\S+): no type matching INT\|\{(.+)\} .*\[(.*)\]": r"\1 must be a whole number or \2, not \3",
     r"Error parsing (\S+): no type matching .*INT.* from \[(.*)\]": r"\1 must be a whole number, not \2",
     r"Error parsing (\S+): no type matching .*FLOAT.* from \[(.*)\]": r"\1 must be a number, not \2",
     r"Error parsing (\S+): could not convert string to float: (.*)": r"\1 must be a number, not \2",

@@ -229,16 +229,20 @@ def summary_text(outcome: dict[str, Any]) -> str:
 
 def evaluation_text(outcome: dict[str, Any]) -> str:
     """An evaluation for a person, with every actor."""
-    actors = [
-        f"  seed {seed['seed']} actors{_of_frame(seed)}: {', '.join(f'{value:.0f}' for value in seed['actors'])}"
-        for seed in outcome["seeds"]
-    ]
+    actors = [f"  seed {seed['seed']} {_by_number(seed)}" for seed in outcome["seeds"]]
     notes = [
         f"at frame {outcome['env_steps']:,}, {outcome['episodes_per_actor']} episodes per actor",
         f"mean actor: over all actors; best actor: the highest of them, picked on these same episodes; "
         f"rollout: the last {ROLLOUT_EPISODES} training episodes; length: actions in an episode",
     ]
     return "\n".join([summary_text(outcome), *actors, *notes])
+
+
+def _by_number(seed: dict[str, Any]) -> str:
+    """The mean of every actor, and which number the highest has."""
+    values, last = ", ".join(f"{value:.0f}" for value in seed["actors"]), len(seed["actors"]) - 1
+    numbers, highest = f"actors 0 to {last}", f" (highest: actor {seed['best_actor_index']})"
+    return f"{numbers if last else 'actor 0'}{_of_frame(seed)}: {values}{highest if last else ''}"
 
 
 def _of_frame(seed: dict[str, Any]) -> str:

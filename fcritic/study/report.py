@@ -62,7 +62,7 @@ def conduct(
         "notes": findings.notes,
         "seconds": round(time.perf_counter() - begun, 1),
         "cpu_seconds": round(time.process_time() - worked, 1),
-        "training_seconds": _training_seconds(study, runs, quick),
+        **_training_seconds(study, runs, quick),
         "conditions": conditions | {"seeds": _seeds(findings.rows)},
         "picture": picture.name if record else str(picture),
         "data": findings.plot,
@@ -95,11 +95,11 @@ def require_own(out: Path, name: str, file: Path) -> None:
         raise UsageError(f"{out} holds the report of {other}; choose another --out, or rename the study {name}")
 
 
-def _training_seconds(study: Study, runs: Trainings, quick: bool) -> float | None:
-    """The time that its trainings have taken here, as far as their folders tell."""
+def _training_seconds(study: Study, runs: Trainings, quick: bool) -> dict[str, float]:
+    """The time that its trainings have taken, as far as their folders tell."""
     told = [elapsed(RunDirectory(runs.folder / run.name).journal) for run in study.trainings(quick)]
     known = [seconds for seconds in told if seconds is not None]
-    return round(sum(known), 1) if known else None
+    return {"training_seconds": round(sum(known), 1)} if known else {}
 
 
 def _time(report: dict[str, Any]) -> str:
