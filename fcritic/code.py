@@ -114,8 +114,8 @@ def unnamed(name: str, what: str) -> UsageError | None:
         contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError),
         open_plain(os.path.realpath(name), MOST_BYTES) as file,
     ):
-        kinds = ast.FunctionDef | ast.ClassDef
-        known = [each.name for each in ast.parse(file.readall()).body if isinstance(each, kinds)]
+        body = ast.parse(file.readall()).body
+        known = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
         known = [each for each in known if not each.startswith("_")]
     likely = next((each for each in known if each.startswith("make")), [*known, "name"][0])
     return UsageError(f"{name} is a file; name the {what}: {name}:{likely}{listed(known)}")

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from fcritic.agents.fac import FAC
 from fcritic.api.load import TrainedAgent
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.behaviour import trust
@@ -12,7 +13,7 @@ from fcritic.training.saving import Checkpoints, learning_of
 def of_actors(agent: TrainedAgent) -> dict[str, Any] | None:
     """Returns C over its least, what lies outside of the data, and Delta of every actor; None without a replay."""
     directory, options = RunDirectory.open_existing(agent.directory), agent.config.agent
-    if directory.is_exported():
+    if directory.is_exported() or not isinstance(options, FAC):
         return None
     learning = learning_of(agent.config, agent.spec)
     found = Checkpoints(directory, agent.config, learning).load()[0]
