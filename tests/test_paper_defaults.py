@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from paper_pages import DOCS, resolve, table
 
+from fcritic.agents.base import options_of
 from fcritic.agents.fac import FAC
+from fcritic.agents.recipes import RECIPES
 from fcritic.networks.mlp import MLP
 
 HYPERPARAMETERS = {
@@ -78,5 +80,8 @@ def test_every_option_has_a_docstring_with_its_meaning():
         for option, _, meaning in options.rows(kind, prefix):
             assert len(meaning) > 10, option
     page = options.page()
+    for agent, _ in RECIPES.values():
+        for option in options_of(agent):
+            assert f"| `--{option.replace('_', '-')}` |" in page, option
     assert "| `--learning-rate` | 0.0003 | Learning rate of Adam for actors and critics (Table 1). |" in page
     assert "`--encoder.shared`" in page.split("| `fac-shared` |")[1].splitlines()[0]
