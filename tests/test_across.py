@@ -1,9 +1,12 @@
 """Claims over several tasks: figures by hand, intervals in known cases, tasks that one side lacks."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from test_comparison import fake_run
 
+from fcritic.errors import UsageError
 from fcritic.study.across import AcrossTasks, beside, better_by_task, judge
 from fcritic.study.comparison import Better, gather
 from fcritic.study.spec import Run, Trainings
@@ -21,6 +24,16 @@ def trained(folder, runs=RUNS, add=0.0, last=400_000):
         ends = [end + add * (run.recipe == "sac") for end in ENDS[run.task, run.recipe]]
         fake_run(folder, run, [{last // 2: 0.0, last: end} for end in ends])
     return gather(STUDY, Trainings(folder))
+
+
+def test_claims_over_tasks_are_of_end_scores():
+    STUDY.require_sound()
+    for claim, says in (
+        (dataclasses.replace(CLAIM, of="area"), "are of end scores"),
+        (Better("", "sac", "x"), "labelled x"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            dataclasses.replace(STUDY, across=(claim,)).require_sound()
 
 
 def test_figures_by_hand(tmp_path):

@@ -1,6 +1,7 @@
 """Comparisons of trainings: numbers and verdicts by hand, and a page that stands alone."""
 
 import csv
+import dataclasses
 from html.parser import HTMLParser
 import json
 import re
@@ -11,9 +12,9 @@ import numpy as np
 import pytest
 
 from fcritic.errors import UsageError
-from fcritic.results.plots import COLOURS, DASHES, line_of, short_frames
+from fcritic.results.plots import COLOURS, DASHES, line_of, panels, short_frames
 from fcritic.runs.directory import RunDirectory
-from fcritic.study.comparison import Better, Comparison, gather, published
+from fcritic.study.comparison import Better, Comparison, draw_panel, gather, published
 from fcritic.study.report import conduct
 from fcritic.study.spec import Run, Trainings
 
@@ -106,6 +107,36 @@ def test_a_claim_is_decided_where_seeds_lie_apart(tmp_path, sac, td3, outcome):
     assert means.items() <= verdict.figures.items()
     needed = {"open": 4 if min(td3) > max(sac) else "more than 30"}.get(outcome)
     assert verdict.figures.get("seeds that would decide") == needed
+
+
+def test_a_claim_may_be_of_the_area_under_the_curve(tmp_path):
+    """sac is slower, and as good in the end."""
+    frames = (100_000, 200_000, 300_000, 400_000)
+    fake_run(tmp_path, RUNS[0], [dict(zip(frames, (0, 0, 0, 100 + seed), strict=True)) for seed in range(4)])
+    fake_run(tmp_path, RUNS[1], [dict(zip(frames, (90, 90, 90, 100 + seed), strict=True)) for seed in range(4)])
+    of = {name: dataclasses.replace(CLAIM, of=name) for name in ("end", "area")}
+    study = Comparison("two", "", RUNS[:2], claims=tuple(of.values()))
+    study.require_sound()
+    end, area = study.find(Trainings(tmp_path)).verdicts
+    assert (end.outcome, area.outcome) == ("open", "holds")
+    # trapezoids: (0 + 0 + 101.5 / 2) / 3 and (90 + 90 + (90 + 101.5) / 2) / 3, on the mean over seeds
+    assert (area.figures["sac"], area.figures["td3"]) == pytest.approx((101.5 / 6, (180 + 191.5 / 2) / 3))
+    assert area.figures["judged by"] == "area" and "judged by" not in end.figures
+    with pytest.raises(UsageError, match="two: a claim is of end or area, not of aera"):
+        dataclasses.replace(study, claims=(dataclasses.replace(CLAIM, of="aera"),)).require_sound()
+
+
+@pytest.mark.parametrize(("sac", "bands"), [((-900, -100), 0), ((-900, -500, -100), 1)])
+def test_a_wide_interval_does_not_flatten_the_curves(sac, bands, tmp_path):
+    """Of two seeds it is many times as high as all that was measured, and not drawn."""
+    trained(tmp_path, RUNS[0], sac)
+    (panel,) = Comparison("one", "", RUNS[:1]).find(Trainings(tmp_path)).plot["panels"]
+    assert min(panel["methods"][0]["curve"]["low"]) < -1200
+    with panels(tmp_path / "picture.png") as (axes,):
+        draw_panel(axes, panel | {"published": []})
+        low, high = axes.get_ylim()
+        assert len(axes.collections) == bands
+    assert -1000 < low < -900 and -100 < high < 100
 
 
 def test_runs_that_are_missing_or_unfinished_are_named(tmp_path):

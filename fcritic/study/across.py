@@ -7,6 +7,7 @@ from typing import Any
 from jaxtyping import Float
 import numpy as np
 
+from fcritic.errors import UsageError
 from fcritic.results import statistics
 from fcritic.study.comparison import ENOUGH, Better, Comparison, Panel, gather, interval_text, same_length
 from fcritic.study.spec import Findings, Section, Table, Trainings, Verdict
@@ -22,6 +23,12 @@ class AcrossTasks(Comparison):
     def claimed(self) -> tuple[Better, ...]:
         """Those of single tasks and those of all together."""
         return (*self.claims, *self.across)
+
+    def require_sound(self) -> None:
+        """Refuses also what is not judged over all tasks."""
+        super().require_sound()
+        if any(claim.of != "end" for claim in self.across):
+            raise UsageError(f"{self.name}: claims over all tasks are of end scores; leave of= out")
 
     def find(self, runs: Trainings, quick: bool = False) -> Findings:
         """Returns as of any comparison, with what methods reach over the tasks that both sides of a claim have."""

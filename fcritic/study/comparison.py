@@ -8,7 +8,7 @@ import dataclasses
 from importlib.resources import files
 import io
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -23,6 +23,8 @@ END = 0.1
 """A seed's end score is the mean of its evaluations in this last part of the frames: single ones are noisy."""
 ENOUGH = 2
 """Seeds from which on an interval is given."""
+SHADED = 3
+"""Seeds from which on an interval is drawn: that of two would cover the whole picture."""
 MOST_BYTES = 2**24
 """Of a CSV file of evaluations."""
 
@@ -30,15 +32,20 @@ Curve = dict[int, float]
 """Frames -> the mean actor's return, of one seed."""
 
 
+Measure = Literal["end", "area"]
+"""What a seed is judged by: its end score, or the area under its curve, which counts speed too."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Better:
-    """The claim that one method is better than another at the end of their training."""
+    """The claim that one method is better than another, at the end of their training or all along."""
 
     text: str
     better: str
     worse: str
     kind: Kind = "ours"
     source: str = ""
+    of: Measure = "end"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +84,8 @@ class Comparison(Study):
     def require_sound(self) -> None:
         """Refuses also labels that no run has: what is claimed of them would be neither judged nor missed."""
         super().require_sound()
+        if wrong := [claim.of for claim in self.claimed if claim.of not in get_args(Measure)]:
+            raise UsageError(f"{self.name}: a claim is of end or area, not of {wrong[0]}")
         panels: dict[str, set[str]] = {}
         for run in (*self.runs, *self.quick_runs):
             panels.setdefault(run.panel, set()).add(run.method)
@@ -142,8 +151,14 @@ def draw_panel(place: Any, panel: dict[str, Any]) -> None:
     for method in panel["methods"]:
         line, curve = line_of(method["place"]), method["curve"]
         place.plot(curve["frames"], np.transpose(curve["seeds"]), color=line["color"], alpha=0.3, lw=0.8)
-        place.fill_between(curve["frames"], curve["low"], curve["high"], color=line["color"], alpha=0.15)
         place.plot(curve["frames"], curve["mean"], label=method["method"], linewidth=2, **line)
+    seen = place.get_ylim()  # of few seeds the interval is many times as high as all that was measured
+    for method in panel["methods"]:
+        if method["seeds"] < SHADED:
+            continue
+        curve, colour = method["curve"], line_of(method["place"])["color"]
+        place.fill_between(curve["frames"], curve["low"], curve["high"], color=colour, alpha=0.15)
+    place.set_ylim(seen)
     place.set_title(panel["panel"])
     place.set_xlabel("frames, summed over environments" + (" (crosses: published)" if points else ""))
     place.xaxis.set_major_formatter(lambda frame, _: short_frames(frame))
@@ -153,13 +168,14 @@ def draw_panel(place: Any, panel: dict[str, Any]) -> None:
 
 READING = (
     "A strong line is the mean over seeds of the mean actor's return, its shade the 95 % bootstrap interval of "
-    "that mean, widened for few seeds; thin lines are single seeds. The end score of a seed is the mean of its "
-    "evaluations in the last tenth of the frames. The interquartile mean leaves out the lowest and the highest "
-    "quarter of the seeds. The area is the mean height of the curve. Published figures are as their authors "
-    "reported them, with their own protocol. P(a seed is better) is the share of pairs of seeds, with its exact "
-    "interval; p is Mann and Whitney's, exact and two-sided. A claim holds, or fails, where the interval lies on "
-    "one side of a half, which is where p is below 0.05; otherwise it is open, with the number of seeds per "
-    "method that would decide if they went on to lie as these do."
+    "that mean, widened for few seeds and not drawn of fewer than three; thin lines are single seeds. The end "
+    "score of a seed is the mean of its evaluations in the last tenth of the frames. The interquartile mean "
+    "leaves out the lowest and the highest quarter of the seeds. The area is the mean height of the curve. "
+    "Published figures are as their authors reported them, with their own protocol. P(a seed is better) is the "
+    "share of pairs of seeds, with its exact interval; p is Mann and Whitney's, exact and two-sided; both are of "
+    "end scores, or of areas where a claim says so. A claim holds, or fails, where the interval lies on one side "
+    "of a half, which is where p is below 0.05; otherwise it is open, with the number of seeds per method that "
+    "would decide if they went on to lie as these do."
 )
 
 
@@ -187,10 +203,18 @@ class Method:
         late = self.frames >= self.frames[-1] - END * self.frames[-1]
         return self.values[:, late].mean(axis=1)
 
+    @property
+    def areas(self) -> np.ndarray:
+        """The mean height of each seed's curve."""
+        return np.array([statistics.area_under_curve(self.frames, seed) for seed in self.values])
+
+    def scores(self, of: Measure) -> np.ndarray:
+        """What each seed is judged by."""
+        return self.areas if of == "area" else self.end_scores
+
     def summary(self) -> dict[str, Any]:
         """The row of a table."""
         scores = self.end_scores[:, None]
-        areas = [statistics.area_under_curve(self.frames, seed) for seed in self.values]
         row = {
             "method": self.run.method,
             "seeds": len(self.values),
@@ -199,7 +223,7 @@ class Method:
             "end_mean": statistics.mean(scores),
             "end_deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
             "end_by_seed": self.end_scores.round(1).tolist(),
-            "area": float(np.mean(areas)),
+            "area": float(np.mean(self.areas)),
         }
         if len(scores) >= ENOUGH:
             row["end_interquartile"] = statistics.interval(scores)._asdict()
@@ -235,11 +259,11 @@ class Panel:
         return [compare(method, by_name[reference]) for method in others]
 
 
-def compare(method: Method, reference: Method) -> dict[str, Any]:
-    """End scores of two methods, each at the frames that both have reached."""
+def compare(method: Method, reference: Method, of: Measure = "end") -> dict[str, Any]:
+    """Scores of two methods, each at the frames that both have reached."""
     ours, theirs = same_length(method, reference)
-    seeds = statistics.compared(ours.end_scores, theirs.end_scores)
-    means = [float(side.end_scores.mean()) for side in (ours, theirs)]
+    seeds = statistics.compared(ours.scores(of), theirs.scores(of))
+    means = [float(side.scores(of).mean()) for side in (ours, theirs)]
     return {
         "method": method.run.method,
         "reference": reference.run.method,
@@ -374,9 +398,10 @@ def _judge(claim: Better, panel: Panel) -> Verdict:
         return given("open", {"not run": missing})
     methods = {method.run.method: method for method in panel.methods}
     both = [methods[claim.better], methods[claim.worse]]
-    row = compare(*both)
+    row = compare(*both, claim.of)
     chance = row["probability_of_improvement"]
-    figures = {claim.better: row["ours"], claim.worse: row["theirs"], "frames": row["frames"]}
+    figures: dict[str, Any] = {"judged by": "area"} if claim.of == "area" else {}
+    figures |= {claim.better: row["ours"], claim.worse: row["theirs"], "frames": row["frames"]}
     figures |= {"seeds": [len(method.values) for method in both]}
     figures |= {"P(a seed is better)": chance["value"], "interval": [chance["low"], chance["high"]], "p": row["p"]}
     if unfinished := [method.run.method for method in both if not method.finished]:
