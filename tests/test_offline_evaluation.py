@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks import forging
-from fcritic.agents import evaluator as method
-from fcritic.agents.evaluator import Equations, EvaluatorConfig, correction
+from fcritic.agents import bellman
+from fcritic.agents.bellman import BellmanEquation, corrections
+from fcritic.agents.evaluator import EvaluatorConfig
 from fcritic.envs.base import Units
 from fcritic.errors import UsageError
 from fcritic.offline.candidates import Candidate
@@ -201,31 +202,31 @@ def test_other_folders_are_named(tmp_path):
         Evaluator.load(tmp_path / "step-000000000001")
 
 
-def chain(features: np.ndarray, weights: np.ndarray) -> tuple[Equations, float]:
+def chain(features: np.ndarray, weights: np.ndarray) -> tuple[BellmanEquation, float]:
     """The equation of a random chain of 5 states, all visited alike, and the value of the first one."""
     rng = np.random.default_rng(0)
     moves, reward = rng.dirichlet(np.ones(5), 5), rng.normal(size=5)
     value = np.linalg.solve(np.eye(5) - 0.9 * moves, reward)
     moment, ahead = features.T @ features / 5, 0.9 * features.T @ moves @ features / 5
-    return Equations(moment, ahead, reward @ features / 5, features[0], weights), value[0]
+    return BellmanEquation(moment, ahead, reward @ features / 5, features[0], weights), value[0]
 
 
 @pytest.mark.parametrize("weights", (np.zeros(5), np.arange(5.0)))
 def test_a_correction_ends_at_the_exact_value_whatever_the_critics_say(monkeypatch, weights):
     equations, exact = chain(np.random.default_rng(1).normal(size=(5, 5)), weights)
     said = equations.first @ weights
-    monkeypatch.setattr(method, "RIDGE", 1e-12)
-    monkeypatch.setattr(method, "CAUTION", 0.0)
-    assert said + correction(equations) == pytest.approx(exact, rel=1e-4)
+    monkeypatch.setattr(bellman, "RIDGE", 1e-12)
+    monkeypatch.setattr(bellman, "CAUTION", 0.0)
+    assert said + corrections(equations) == pytest.approx(exact, rel=1e-4)
 
 
 def test_a_correction_is_small_where_the_equation_says_nothing():
     one = np.ones(1)
-    of = lambda ahead, weight: Equations(one[None], ahead * one[None], one, one, weight * one)
-    assert correction(of(0.5, 0.0)) == pytest.approx(1 / (1.01 - 0.5), rel=1e-4)  # 2 without the ridge of 0.01
-    assert correction(of(0.5, 2.0)) == pytest.approx(0, abs=1e-9)  # the critics are right: 1 + 0.5 * 2 = 2
-    assert correction(of(1.01, 0.0)) == pytest.approx(0, abs=1e-9)  # singular: the plain solution is infinite
-    assert abs(correction(of(1.0099, 0.0))) < 100  # nearly singular: the plain solution is 10,000
+    of = lambda ahead, weight: BellmanEquation(one[None], ahead * one[None], one, one, weight * one)
+    assert corrections(of(0.5, 0.0)) == pytest.approx(1 / (1.001 - 0.5), rel=1e-4)  # 2 without the ridge of 0.001
+    assert corrections(of(0.5, 2.0)) == pytest.approx(0, abs=1e-9)  # the critics are right: 1 + 0.5 * 2 = 2
+    assert corrections(of(1.001, 0.0)) == pytest.approx(0, abs=1e-9)  # singular: the plain solution is infinite
+    assert abs(corrections(of(1.00099, 0.0))) < 1000  # nearly singular: the plain solution is 10,000
 
 
 def test_a_policy_unlike_all_known_ones_is_valued_better_by_its_own_equation(fitted):

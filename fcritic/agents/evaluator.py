@@ -6,7 +6,7 @@ y = r + gamma Q_tar(pi, s', pi(s')). A policy enters by what it does: its action
 data, make its code; its actions at the logged next states make its targets. A policy that comes later is valued by
 one pass through the critic, without training. What the critic then says is corrected: in the features of its last
 hidden layer, in which values are linear, the Bellman equation of the policy on logged rows is solved in closed form
-(`correction`), which is where Algorithm 2 would end with these features.
+(`fcritic.agents.bellman`), which is where Algorithm 2 would end with these features.
 
 `fqe` fits one critic of the same form for each policy instead, on the same data, as it is usually done, and `blind`
 one critic that does not see the policy. Everything here is numbers; `fcritic.offline` reads data and policies.
@@ -22,11 +22,11 @@ import jax
 from jax import vmap
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-import numpy as np
 import optax
 
 from fcritic import ensembles
 from fcritic.agents.base import Learner
+from fcritic.agents.bellman import BellmanEquation, bellman_equation
 from fcritic.errors import UsageError, require_at_least
 from fcritic.networks.actor_encoder import BehaviourEncoder
 from fcritic.networks.mlp import MLP, Exact
@@ -34,14 +34,6 @@ from fcritic.randomness import apart
 
 Method = Literal["functional", "fqe", "blind"]
 Metrics = dict[str, Float[Array, ""]]
-
-RIDGE = 0.01
-"""What is added to the features' second moment before it is inverted, as a share of its mean eigenvalue."""
-
-CAUTION = 0.003
-"""How much a correction has to explain: in directions where the equation says less about the weights than this, in
-units of the features' deviation, they stay as they were learned. Both constants were chosen on one split of two
-tasks of the study of evaluation, cheetah-run and Hopper-v5."""
 
 
 class Rows(NamedTuple):
@@ -264,26 +256,8 @@ def own_start_values(
     return vmap(lambda one, own: values(one.head, empty, obs[None], own[None]).mean())(critics, act)
 
 
-class Equations(NamedTuple):
-    """The Bellman equation of a policy on logged rows, for values phi(s, a)' w in the features of all critics.
-
-    Projected on the features it is (moment - ahead) w = reward.
-    """
-
-    moment: Float[Array, "features features"]
-    """E[phi phi'], the second moment of Definition 1."""
-    ahead: Float[Array, "features features"]
-    """gamma E[phi phi(s', pi(s'))']."""
-    reward: Float[Array, " features"]
-    """E[phi r]; where a row ends its task r holds what that is worth."""
-    first: Float[Array, " features"]
-    """E[phi(s_0, pi(s_0))] over first states."""
-    weights: Float[Array, " features"]
-    """The mean of the critics' values is phi' weights."""
-
-
 @jax.jit
-def equations(
+def equations_of(
     critics: Critic,
     described: Float[Array, "probes act_and_deviation"],
     logged: Rows,
@@ -292,37 +266,16 @@ def equations(
     first_act: Float[Array, "starts act"],
     discount: Float[Array, ""],
     end_value: Float[Array, ""],
-) -> Equations:
-    """Returns the Bellman equation of a policy with these actions at next and first states."""
-
-    def seen(obs: Float[Array, "rows obs"], act: Float[Array, "rows act"]) -> Float[Array, "rows features"]:
-        each = vmap(lambda one: features(one.head, one.codes(described[None]), obs[None], act[None])[0])(critics)
-        return jnp.moveaxis(each, 0, 1).reshape(len(obs), -1)
-
-    here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
+) -> BellmanEquation:
+    """Returns a policy's Bellman equation in each critic's features, from its actions at next and first states."""
     reward = logged.reward + discount * (1 - logged.discount) * end_value
-    last = critics.head.layers[-1]
-    weights = jnp.concatenate([last.weight[..., 0], last.bias], axis=1).reshape(-1) / len(last.bias)
-    return Equations(
-        here.T @ here / len(here),
-        here.T @ ((discount * logged.discount)[:, None] * there) / len(here),
-        reward @ here / len(here),
-        seen(starts, first_act).mean(axis=0),
-        weights,
-    )
 
+    def of_critic(one: Critic) -> BellmanEquation:
+        code = one.codes(described[None])
+        seen = lambda obs, act: features(one.head, code, obs[None], act[None])[0]
+        here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
+        last = one.head.layers[-1]
+        weights = jnp.concatenate([last.weight[..., 0], last.bias])
+        return bellman_equation(here, there, reward, discount * logged.discount, seen(starts, first_act), weights)
 
-def correction(given: Equations) -> float:
-    """Returns by how much the value at first states changes when the weights solve the Bellman equation.
-
-    The change of the weights is the smallest that explains what the learned ones leave open: with S the damped
-    second moment, it minimises |(S - ahead) change - left open|^2 in the norm of S^-1 plus CAUTION^2 |change|^2 in
-    that of S. So it stays near zero where the equation is nearly singular, where its plain solution would explode.
-    """
-    moment, ahead, reward, first, weights = (np.asarray(part, np.float64) for part in given)
-    damped = moment + RIDGE * np.trace(moment) / len(moment) * np.eye(len(moment))
-    root = np.linalg.cholesky(damped)
-    slope = np.linalg.solve(root, damped - ahead)
-    left_open = np.linalg.solve(root, reward - (moment - ahead) @ weights)
-    change = np.linalg.solve(slope.T @ slope + CAUTION**2 * damped, slope.T @ left_open)
-    return float(first @ change)
+    return vmap(of_critic)(critics)

@@ -60,6 +60,7 @@ FQE_STEPS = (1_000, 8_000)
 for each that they know, 8,000 as many updates as theirs."""
 FITS = {
     **{f"functional {logs}": Fit(logs, EvaluatorConfig(), splits) for logs, splits in LOGS.items()},
+    "named replay": Fit("replay", EvaluatorConfig(), 2, ALL),
     **{f"blind {logs}": Fit(logs, EvaluatorConfig(method="blind"), 2) for logs in LOGS},
     **{
         f"fqe-{steps} {logs}": Fit(
@@ -168,6 +169,7 @@ def fit(
         "noise": gathered.arrays["returns"].std(axis=1, ddof=1) / np.sqrt(gathered.arrays["returns"].shape[1]),
         "value": pick(lambda row: row.estimate.mean),
         "heads": pick(lambda row: row.estimate.heads),
+        "corrected": pick(lambda row: row.estimate.corrected),
         "low": pick(lambda row: row.estimate.low),
         "high": pick(lambda row: row.estimate.high),
         "trusted": pick(lambda row: row.trust.mark),
