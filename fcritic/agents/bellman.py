@@ -13,9 +13,11 @@ import numpy as np
 RIDGE = 0.001
 """What is added to the features' second moment before it is inverted, as a share of its mean eigenvalue."""
 
-CAUTION = 0.001
+CAUTION = 0.002
 """How much a correction has to explain: in directions where the equation says less about the weights than this, in
-units of the features' deviation, they stay as they were learned."""
+units of the features' deviation, they stay as they were learned. Both constants were chosen between 0.0001 and 0.01
+on one split of one task of the study of evaluation (cheetah-run) and on an agent on cartpole-swingup; errors move by
+less than a tenth between 0.001 and 0.003."""
 
 
 class BellmanEquation(NamedTuple):
