@@ -20,7 +20,7 @@ from fcritic.runs import checkpoint
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.loop import Training, train
 from fcritic.view.inspection.inspect import _probes, page
-from fcritic.view.inspection.trust import of_actors
+from fcritic.view.inspection.replayed import Replayed
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +91,14 @@ def test_coverage_and_delta_are_what_the_training_measures(tmp_path):
         TrainConfig(dataclasses.replace(agent, trust=trust), recipe="fac", **options), tmp_path / "run", quiet=True
     )
     row = [row for row in read_rows(run.metrics.path) if row["kind"] == "behaviour"][-1]
-    found = of_actors(load(run.path, row["seed"]))
+    replayed = Replayed.of(load(run.path, row["seed"]))
+    assert replayed is not None
+    found = replayed.trust()
     for name in ("trust", "outside", "drift", "drift_printed"):
         np.testing.assert_allclose(found[name], row[f"{name}_by_actor"], rtol=1e-4, atol=1e-6)
     assert (found["rows"], found["states"]) == (30, 4)
     assert command(["export", str(run.path), "--out", str(tmp_path / "given")]) == 0
-    assert of_actors(load(tmp_path / "given")) is None
+    assert Replayed.of(load(tmp_path / "given")) is None
 
 
 def test_mistakes_are_one_line(saved, capsys):

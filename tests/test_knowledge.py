@@ -6,12 +6,15 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax import vmap
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fcritic
 from fcritic import ensembles
+from fcritic.agents import bellman
+from fcritic.agents.bellman import corrections
 from fcritic.agents.cloud import Cloud
 from fcritic.config import TrainConfig
 from fcritic.envs import task_spec
@@ -27,6 +30,7 @@ from fcritic.training.knowledge import _others, agreement, ranks
 from fcritic.training.loop import train
 from fcritic.training.replay import Normalizer
 from fcritic.training.saving import load_state
+from fcritic.types import Transition
 from fcritic.view.inspection.inspect import told_in_training
 
 KEY = jax.random.key(0)
@@ -59,10 +63,13 @@ def test_a_seed_has_a_row_at_each_evaluation_once_there_is_a_past(asked):
         for kind, count in (("past", 3), ("mixtures", 3), ("others", 2)):  # two actors span no slice
             predicted, measured = (np.array(row[f"{name}_{kind}"]) for name in ("predicted", "measured"))
             assert len(predicted) == len(measured) == count
-            found = agreement(predicted, measured)
-            for name in ("rank", "slope", "error"):
-                expected = np.nan if found[name] is None else found[name]
-                np.testing.assert_allclose(row[f"{name}_{kind}"], expected, rtol=1e-6)
+            corrected = np.array(row[f"predicted_{kind}_corrected"])
+            for after, values in (("", predicted), ("_corrected", corrected)):
+                found = agreement(values, measured)
+                for name in ("rank", "slope", "error"):
+                    expected = np.nan if found[name] is None else found[name]
+                    np.testing.assert_allclose(row[f"{name}_{kind}{after}"], expected, rtol=1e-6)
+            assert not (corrected == predicted).any()
         assert "rank_slice" not in row
 
 
@@ -137,6 +144,29 @@ def test_predictions_are_the_critics_mean_of_the_banks_actors(asked):
         np.testing.assert_allclose(found[number], np.mean(each), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("prior_scale", [0.0, 1.0])
+def test_corrected_values_are_exact_where_the_replay_says_them_whatever_the_critics_say(prior_scale, monkeypatch):
+    """Rewards of 1 for ever are worth 1 / (1 - gamma); a reward of 0.8 a that ends the task is worth 0.8 pi(s)."""
+    for name in ("RIDGE", "CAUTION"):
+        monkeypatch.setattr(bellman, name, 1e-6)
+    wide = {"joint_hidden": (64,), "state_action_hidden": (64,), "layer_norm": False}
+    config = config_of(discount=0.5, members=3, prior_scale=prior_scale, **wide)
+    learning = Learning(config.agent, task_spec(config.task), 1, 10, True, 8.0)
+    state = ensembles.member(learning.start([0]).agent, 0)
+    make = lambda key: DeterministicPolicy(1, (4,), 1, key=key, last_scale=1.0)
+    policies, rng = ensembles.stack(make, 5, KEY), np.random.default_rng(0)
+    starts = jnp.asarray(rng.uniform(-1, 1, (5, 1, 1)), jnp.float32)
+    obs, act = (jnp.asarray(rng.uniform(-1, 1, (2000, 1)), jnp.float32) for _ in range(2))
+    here = Transition(obs, act, jnp.ones(2000), jnp.ones(2000), obs)
+    own = np.asarray(vmap(lambda policy, s: policy(s)[0])(policies, starts[:, 0]))
+    predicted = np.asarray(config.agent.predicted(state, policies, starts[:, 0]))
+    ends = here._replace(reward=0.8 * act[:, 0], discount=jnp.zeros(2000))
+    for logged, exact in ((here, 2.0), (ends, 0.8 * own)):
+        change = corrections(config.agent.equations(state, policies, starts, logged)).mean(axis=1)
+        np.testing.assert_allclose(predicted + change, exact, atol=0.05)
+        assert np.abs(predicted - exact).max() > 0.2
+
+
 def test_measured_returns_are_discounted_as_critics_count(asked):
     """Where each of five steps pays 1: 1 + 0.8 + ... + 0.8^4."""
     config = config_of(steps=40, discount=0.8)
@@ -183,5 +213,6 @@ def test_inspect_shows_what_was_told_last(asked):
     assert list(found["kinds"]) == ["past", "mixtures", "others"]
     for kind, signs in found["kinds"].items():
         assert signs["error"] == last[f"error_{kind}"]
+        assert signs["corrected"]["error"] == last[f"error_{kind}_corrected"]
     agent.seed = 7
     assert told_in_training(agent) is None

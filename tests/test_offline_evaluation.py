@@ -270,7 +270,7 @@ def test_a_linear_quadratic_task_is_valued_within_two_percent():
     """The value of a = -k s is -(1 + .1 k^2) s^2 / (1 - gamma (.9 - .3 k)^2); none of the judged gains is known."""
     config = dataclasses.replace(
         SMALL, discount=0.9, members=4, steps=6000, probes=8, hidden=(64, 64), encoder_hidden=(64,),
-        learning_rate=2e-3, policies_per_update=16, settled=0.0,
+        learning_rate=1e-3, policies_per_update=16, settled=0.0,
     )  # fmt: skip
     evaluator = Evaluator.fit(linear_quadratic(), [controller(gain) for gain in np.linspace(-0.25, 1, 40)], config)
     gains = np.random.default_rng(1).uniform(-0.2, 0.95, 30)

@@ -5,19 +5,28 @@ projected on the features. With the last hidden layer of a trained critic as phi
 policy and without learning, beginning at the weights that the critic has.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+from jax import vmap
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
+
+from fcritic.agents.actor_trust import features
+from fcritic.agents.losses import encode_all
+from fcritic.networks.critics import FunctionalCritic, PrimedHead
+from fcritic.types import Transition
 
 RIDGE = 0.001
 """What is added to the features' second moment before it is inverted, as a share of its mean eigenvalue."""
 
-CAUTION = 0.002
+CAUTION = 0.001
 """How much a correction has to explain: in directions where the equation says less about the weights than this, in
-units of the features' deviation, they stay as they were learned. Both constants were chosen between 0.0001 and 0.01
-on one split of one task of the study of evaluation (cheetah-run) and on an agent on cartpole-swingup; errors move by
-less than a tenth between 0.001 and 0.003."""
+units of the features' deviation, they stay as they were learned. Both constants were chosen between
+0.0001 and 0.01 on one split of a task of the study of evaluation (cheetah-run) and on an agent on cartpole-swingup;
+errors move by less than a tenth between 0.001 and 0.003."""
 
 
 class BellmanEquation(NamedTuple):
@@ -47,6 +56,40 @@ def bellman_equation(
     rows = len(here)
     ahead = here.T @ (discount[:, None] * there) / rows
     return BellmanEquation(here.T @ here / rows, ahead, reward @ here / rows, first.mean(axis=0), weights)
+
+
+def equations_of_policies(
+    critics: FunctionalCritic,
+    policies: Any,
+    starts: Float[Array, "policies starts obs"],
+    logged: Transition,
+    discount: float,
+) -> BellmanEquation:
+    """Returns the equation of every policy in the features of every critic, with axes (policies, critics).
+
+    A prior is no part of phi' w: what it adds to the value of a pair is taken from the reward.
+    """
+
+    def of_policy(given: tuple[Any, Array, Array]) -> BellmanEquation:
+        policy, codes, states = given
+        next_act, first_act = vmap(policy)(logged.next_obs), vmap(policy)(states)
+
+        def of_critic(head: Any, code: Float[Array, " code"]) -> BellmanEquation:
+            plain, reward = head, logged.reward
+            if isinstance(head, PrimedHead):
+                plain, prior = head.head, vmap(head.prior)
+                after = logged.discount * prior(logged.next_obs, next_act)
+                reward = reward + discount * after - prior(logged.obs, logged.act)
+            seen, last = vmap(partial(features, plain, code)), plain.joint.layers[-1]
+            here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
+            weights = jnp.concatenate([last.weight.reshape(-1), last.bias])
+            first = seen(states, first_act)
+            return bellman_equation(here, there, reward, discount * logged.discount, first, weights)
+
+        return vmap(of_critic)(critics.head, codes)
+
+    codes = jnp.moveaxis(encode_all(critics, policies), 0, 1)
+    return jax.lax.map(of_policy, (policies, codes, starts))
 
 
 def corrections(given: BellmanEquation) -> Float[np.ndarray, "*critics"]:

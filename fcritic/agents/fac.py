@@ -13,6 +13,7 @@ import optax
 
 from fcritic import ensembles, kernels
 from fcritic.agents.base import AbstractAgent, Learner, net, remembered_noise, with_noise
+from fcritic.agents.bellman import BellmanEquation, equations_of_policies
 from fcritic.agents.choice import LEAD, Explore, Explorer, Led, Policies, RolloutMemory, led, most_promising
 from fcritic.agents.cloud import Bank, Cloud, Drawn, next_actions
 from fcritic.agents.losses import (
@@ -374,6 +375,12 @@ class FAC(AbstractAgent[FACState]):
         critics, act = state.valued_by, vmap(lambda policy, s: policy(s))(policies, obs)
         each = vmap(lambda head, codes: vmap(head)(codes, obs, act))
         return each(critics.head, encode_all(critics, policies)).mean(axis=0)
+
+    def equations(
+        self, state: FACState, policies: Any, obs: Float[Array, "policies starts obs"], logged: Transition
+    ) -> BellmanEquation:
+        """Returns what logged rows say about these policies in the features of each critic."""
+        return equations_of_policies(state.valued_by, policies, obs, logged, self.discount)
 
     def describe(self, spec: EnvSpec) -> dict[str, Any]:
         """Returns the options, with the number of critics and the length of the encoder's sequence."""

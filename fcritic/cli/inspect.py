@@ -67,6 +67,7 @@ def _say(line: str) -> None:
 def _summary(report: dict[str, Any], out: Place) -> str:
     found, agent = report["slice"]["agreement"], report["agent"]
     number = lambda value: "none" if value is None else f"{value:.2f}"
+    after = f"; corrected by the replay {number(found['corrected']['rank'])}" if "corrected" in found else ""
     critics = ", ".join(number(each["rank"]) for each in found["critics"])
     where = f"{agent['recipe']} on {agent['task']}, frame {agent['frame']:,}"
     count = len(report["slice"]["plain"])
@@ -75,7 +76,7 @@ def _summary(report: dict[str, Any], out: Place) -> str:
     asked = f"asked in training, at frame {told['frame']:,}: rank correlation {', '.join(ranks)}\n" if told else ""
     return (
         f"{where}: over {count} policies the critics' mean has "
-        f"rank correlation {number(found['mean']['rank'])} with measured returns (critics: {critics})\n"
+        f"rank correlation {number(found['mean']['rank'])} with measured returns (critics: {critics}){after}\n"
         f"{asked}"
         f"wrote {out}"
     )

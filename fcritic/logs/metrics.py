@@ -28,7 +28,8 @@ FIRST_REWARD = "first_reward"
 """The kind of the row with a seed's first reward."""
 
 KNOWLEDGE = "knowledge"
-"""The kind of rows with what critics know of policies: `SIGN_KIND` for each sign and each kind of policies."""
+"""The kind of rows with what critics know of policies: `SIGN_KIND` for each sign and each kind of policies, and
+`SIGN_KIND_corrected` where values were corrected by what the replay says of each policy."""
 
 ASKED = {
     "past": "past actors",
@@ -37,6 +38,9 @@ ASKED = {
     "others": "actors of other seeds",
 }
 """The kinds of policies that critics are asked about, with words for them."""
+
+CORRECTED = "_corrected"
+"""Behind the names of such numbers, where values were corrected by the replay."""
 
 SIGNS = {"rank": "rank correlation", "slope": "slope of measured on predicted", "error": "root mean square error"}
 """How well the critics' values and measured returns of policies agree, with words for it."""

@@ -258,9 +258,7 @@ class Evaluator:
             rows = self.witnesses._replace(next_obs=self.sight(self.witnesses.next_obs))
             next_act = policy.act(self.witnesses.next_obs, rng)
             facts = (described, rows, next_act, seen, act, np.float32(self.config.discount), self._end_value)
-            change = self.sight.reward_scale * corrections(
-                equations_of(critics, *jax.tree.map(jnp.asarray, facts))
-            )
+            change = self.sight.reward_scale * corrections(equations_of(critics, *jax.tree.map(jnp.asarray, facts)))
         corrected = heads + change
         if not np.isfinite(corrected).all():
             raise UsageError(f"the critics of this evaluator give {policy.name} no finite value; fit it again")

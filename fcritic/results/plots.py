@@ -18,7 +18,7 @@ from PIL import Image
 
 from fcritic.disk import Place
 from fcritic.errors import UsageError, cannot_write
-from fcritic.logs.metrics import ASKED, KNOWLEDGE, SIGNS
+from fcritic.logs.metrics import ASKED, CORRECTED, KNOWLEDGE, SIGNS
 from fcritic.results.read import Behaviour, Curves
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -224,12 +224,18 @@ def _draw_measure(axes: plt.Axes, run: Behaviour, what: str, colour: str) -> Non
 
 
 def _draw_knowledge(axes: list[plt.Axes], run: Behaviour, colour: str) -> None:
-    """Each sign on axes of its own, each kind of policies in strokes of its own."""
+    """Each sign on axes of its own, each kind of policies in strokes of its own.
+
+    Strong lines are means of seeds of corrected values, faint ones of what critics say, thin ones are seeds.
+    """
     if not run.measures["rank_past"]:
         raise UsageError(f"{run.name} has no row with knowledge; train with --knowledge 16")
     for sign, each in zip(SIGNS, axes, strict=True):
         for (kind, said), strokes in zip(ASKED.items(), ("-", "--", ":", "-."), strict=True):
-            if seeds := run.measures[f"{sign}_{kind}"]:
+            plain, corrected = (run.measures[f"{sign}_{kind}{after}"] for after in ("", CORRECTED))
+            if corrected:  # older runs have none
+                each.plot(*_mean(plain), strokes, color=colour, alpha=0.4, linewidth=1.5)
+            if seeds := corrected or plain:
                 for frames, values in itertools.islice(seeds.values(), MOST_LINES):
                     each.plot(frames, values, strokes, color=colour, alpha=0.15, linewidth=1)
                 label = _plain(f"{run.name}: {said}")

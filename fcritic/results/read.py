@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcritic.errors import UsageError, one_line
-from fcritic.logs.metrics import ASKED, FIRST_REWARD, KNOWLEDGE, SIGNS, each_row
+from fcritic.logs.metrics import ASKED, CORRECTED, FIRST_REWARD, KNOWLEDGE, SIGNS, each_row
 from fcritic.runs.directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ TRUST = ("trust", "drift", "value_error")
 MEASURES = ("diversity", "disagreement", "coverage", "saturation", *TRUST)
 """What rows of behaviour hold of each seed."""
 
-KNOWN = tuple(f"{sign}_{kind}" for sign in SIGNS for kind in ASKED)
+KNOWN = tuple(f"{sign}_{kind}{after}" for after in ("", CORRECTED) for sign in SIGNS for kind in ASKED)
 """What rows of knowledge hold of each seed."""
 
 

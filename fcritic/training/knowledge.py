@@ -1,5 +1,7 @@
 """What critics know of policies: their values of some that they may never have met, beside what these reach.
 
+Twice: as critics say them, and corrected by what the replay says of each policy in the critics' features
+(`fcritic.agents.bellman`).
 A few rollouts beside an evaluation, in environments that training never sees: they belong to no budget of it.
 """
 
@@ -14,12 +16,16 @@ import numpy as np
 
 from fcritic import ensembles, randomness
 from fcritic.agents.base import net
+from fcritic.agents.bellman import BellmanEquation, corrections
 from fcritic.config import TrainConfig
 from fcritic.envs import Fault
-from fcritic.logs.metrics import SIGNS
-from fcritic.training.device import SEED_AXES, Learning, TrainState
+from fcritic.logs.metrics import CORRECTED, SIGNS
+from fcritic.training.device import SEED_AXES, Learning, TrainState, looked_at
 from fcritic.training.evaluate import Evaluator
 from fcritic.training.sight import Sight
+
+ROWS = 4096
+"""Of the replay, by which values are corrected."""
 
 _STREAM = 2**31 + 2**30  # far from the iterations, and from the states on which behaviour is compared
 
@@ -67,16 +73,18 @@ class Examiner:
         count, seeds = self._config.knowledge, len(state.keys)
         if not count or not bool(learning.agent.has_past(jax.tree.map(lambda leaf: leaf[0], state.agent))):
             return []
-        asked = _asked(learning, count, state, np.uint32(frame % 2**31))
+        salt = np.uint32(frame % 2**31)
+        asked = _asked(learning, count, state, salt)
         if seeds > 1:
             asked["others"] = _others(learning, count, state)
         rows: list[dict[str, Any]] = [{} for _ in range(seeds)]
         for kind in asked:
             played = self._evaluator.play(asked[kind], state.normalizer, f"knowledge {kind} {frame}")
             predicted = np.asarray(_predicted(learning, state, asked[kind], played.first), float)
+            corrected = predicted + correction(learning, state, asked[kind], played.first[:, :, None], salt)
             different = _others_of(learning, state) if kind == "others" else count
-            for row, said, measured in zip(rows, predicted, played.discounted, strict=True):
-                row |= _told(kind, said[:different], measured[:different])
+            for row, *each in zip(rows, predicted, corrected, played.discounted, strict=True):
+                row |= _told(kind, *(values[:different] for values in each))
         return rows
 
     def take_faults(self) -> list[Fault]:
@@ -89,11 +97,46 @@ class Examiner:
 
 
 def _told(
-    kind: str, predicted: Float[np.ndarray, " policies"], measured: Float[np.ndarray, " policies"]
+    kind: str,
+    predicted: Float[np.ndarray, " policies"],
+    corrected: Float[np.ndarray, " policies"],
+    measured: Float[np.ndarray, " policies"],
 ) -> dict[str, Any]:
-    found = agreement(predicted, measured)
-    signs = {f"{name}_{kind}": found[name] for name in SIGNS}
-    return signs | {f"predicted_{kind}": predicted.tolist(), f"measured_{kind}": measured.tolist()}
+    told: dict[str, Any] = {f"measured_{kind}": measured.tolist()}
+    for after, values in (("", predicted), (CORRECTED, corrected)):
+        found = agreement(values, measured)
+        told |= {f"{name}_{kind}{after}": found[name] for name in SIGNS}
+        told[f"predicted_{kind}{after}"] = values.tolist()
+    return told
+
+
+def correction(
+    learning: Learning,
+    state: TrainState,
+    policies: Any,
+    obs: Float[np.ndarray, "seeds policies starts obs"],
+    salt: UInt32[Array, ""] | np.uint32,
+) -> Float[np.ndarray, "seeds policies"]:
+    """How the critics' mean value of each policy at these states changes by what the replay says of it."""
+    found = _equations(learning, state, policies, jnp.asarray(obs, jnp.float32), salt)
+    return corrections(jax.device_get(found)).mean(axis=-1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _equations(
+    learning: Learning,
+    state: TrainState,
+    policies: Any,
+    obs: Float[Array, "seeds policies starts obs"],
+    salt: UInt32[Array, ""],
+) -> BellmanEquation:
+    def one_seed(state: TrainState, policies: Any, obs: Array) -> BellmanEquation:
+        key = jax.random.fold_in(randomness.wrap(state.keys), salt + jnp.uint32(_STREAM))
+        logged, _ = looked_at(learning, state.replay, state.normalizer, ROWS, key)
+        obs = state.normalizer(obs) if learning.normalize else obs
+        return learning.agent.equations(state.agent, policies, obs, logged)
+
+    return vmap(one_seed, in_axes=(SEED_AXES, 0, 0))(state, policies, obs)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

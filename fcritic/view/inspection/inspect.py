@@ -14,13 +14,14 @@ from fcritic.agents.cloud import plane
 from fcritic.agents.fac import FAC
 from fcritic.api.load import TrainedAgent
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.logs.metrics import ASKED, KNOWLEDGE, SIGNS, each_row
+from fcritic.logs.metrics import ASKED, CORRECTED, KNOWLEDGE, SIGNS, each_row
 from fcritic.runs.checkpoint import newest_first
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.knowledge import agreement
 from fcritic.training.saving import load_policies
-from fcritic.view.inspection import measure, trust
+from fcritic.view.inspection import measure
 from fcritic.view.inspection.measure import WIDTH, Returns, Rollouts
+from fcritic.view.inspection.replayed import Replayed
 from fcritic.view.page import as_script_data, names_and_bounds
 
 
@@ -57,15 +58,18 @@ def inspect(
     seen = _measure(agent, policies, episodes, say)
     say("asking the critics")
     predicted = _finite(measure.values(agent, policies, seen.first), agent)
+    replayed, change = Replayed.of(agent), None
+    if replayed is not None:
+        change = _finite(replayed.correction(policies, seen.first, len(x)), agent)
     square, line = np.arange(count**2), measure.on_line(count)
     report = {
         "agent": _facts(agent, seen) | {"corners": list(corners), "episodes": episodes},
         "places": measure.places(count).tolist(),
-        "slice": _beside(predicted, seen, square),
-        "line": {"x": x[line].tolist()} | _beside(predicted, seen, line),
+        "slice": _beside(predicted, change, seen, square),
+        "line": {"x": x[line].tolist()} | _beside(predicted, change, seen, line),
         "embedding": _embedding(agent),
         "probes": _probes(agent, seen.first, corners),
-        "trust": trust.of_actors(agent),
+        "trust": None if replayed is None else replayed.trust(),
     }
     report["names"] = names_and_bounds(agent.units, agent.spec.obs_dim)
     report["knowledge"] = told_in_training(agent)
@@ -84,7 +88,8 @@ def told_in_training(agent: TrainedAgent) -> dict[str, Any] | None:
         return None
     number = lambda value: value if isinstance(value, float) and math.isfinite(value) else None
     asked = [kind for kind in ASKED if f"rank_{kind}" in found]
-    kinds = {kind: {sign: number(found.get(f"{sign}_{kind}")) for sign in SIGNS} for kind in asked}
+    of = lambda kind, after: {sign: number(found.get(f"{sign}_{kind}{after}")) for sign in SIGNS}
+    kinds = {kind: of(kind, "") | {"corrected": of(kind, CORRECTED)} for kind in asked}
     return {"frame": found.get("env_steps"), "kinds": kinds, "words": ASKED}
 
 
@@ -133,20 +138,26 @@ def _facts(agent: TrainedAgent, seen: Returns) -> dict[str, Any]:
     }
 
 
-def _beside(predicted: np.ndarray, seen: Returns, chosen: np.ndarray) -> dict[str, Any]:
-    """For chosen policies, predictions of every critic beside what was measured, and how well they agree."""
+def _beside(predicted: np.ndarray, change: np.ndarray | None, seen: Returns, chosen: np.ndarray) -> dict[str, Any]:
+    """For chosen policies, predictions of every critic beside what was measured, and how well they agree.
+
+    Where there is a replay also the critics' mean, corrected by what it says of each policy.
+    """
     predicted = predicted[:, chosen]
     plain, discounted = seen.plain[chosen].mean(axis=1), seen.discounted[chosen].mean(axis=1)
     judge = lambda values: agreement(values, discounted) | {"rank_plain": agreement(values, plain)["rank"]}
+    corrected = None if change is None else predicted.mean(axis=0) + change[chosen]
     return {
         "predicted": predicted.tolist(),
+        "corrected": None if corrected is None else corrected.tolist(),
         "discounted": discounted.tolist(),
         "plain": plain.tolist(),
         "deviation": {
             "discounted": seen.discounted[chosen].std(axis=1).tolist(),
             "plain": seen.plain[chosen].std(axis=1).tolist(),
         },
-        "agreement": {"mean": judge(predicted.mean(axis=0)), "critics": [judge(each) for each in predicted]},
+        "agreement": {"mean": judge(predicted.mean(axis=0)), "critics": [judge(each) for each in predicted]}
+        | ({} if corrected is None else {"corrected": judge(corrected)}),
     }
 
 

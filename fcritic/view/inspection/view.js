@@ -2,29 +2,32 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const { agent, places, slice } = data;
-const choice = { critic: "mean", returns: "discounted", same: false, cell: null };
+const choice = { critic: slice.corrected ? "corrected" : "mean", returns: "discounted", same: false, cell: null };
 const MOST_ROWS = 64;
 const names = agent.corners.map((actor) => `actor ${actor}`);
 const at = (name) => document.getElementById(name);
 
 const meanOver = (rows) => rows[0].map((_, place) => rows.reduce((sum, row) => sum + row[place], 0) / rows.length);
-const predictedOf = (part) => (choice.critic === "mean" ? meanOver(part.predicted) : part.predicted[Number(choice.critic)]);
-const agreementOf = (part) => (choice.critic === "mean" ? part.agreement.mean : part.agreement.critics[Number(choice.critic)]);
+const predictedOf = (part) => ({ mean: () => meanOver(part.predicted), corrected: () => part.corrected }[choice.critic] ?? (() => part.predicted[Number(choice.critic)]))();
+const one = () => (Number.isNaN(Number(choice.critic)) ? 0 : Number(choice.critic)); // of those that have no mean
+const agreementOf = (part) => part.agreement[choice.critic] ?? part.agreement.critics[Number(choice.critic)];
 
 function head() {
   document.title = `inspect ${agent.run}`;
   at("title").textContent = `Inside ${agent.run}`;
   at("facts").textContent = `${agent.recipe} on ${agent.task}, seed ${agent.seed}, frame ${agent.frame.toLocaleString("en")}: ${agent.actors} actors, ${agent.critics} critics. ${agent.episodes} ${agent.episodes === 1 ? "episode" : "episodes"} of each policy, all from the same first states.`;
-  at("plane").textContent = `Every cell is one policy: its parameters are a + x (b − a) + y (c − a), where a, b and c are ${names.join(", ")}. The others were never run in training. Left: what the critics predict from the policy's network, the mean over first states s of Q(π, s, π(s)). Right: what it reached when it was run.`;
+  at("plane").textContent = `Every cell is one policy: its parameters are a + x (b − a) + y (c − a), where a, b and c are ${names.join(", ")}. The others were never run in training. Left: what the critics predict from the policy's network, the mean over first states s of Q(π, s, π(s))${slice.corrected ? "; corrected, that is with the Bellman equation of each policy solved on the replay, in the features of the critics' last layers" : ""}. Right: what it reached when it was run.`;
   const beyond = agent.beyond > 0.01 ? ` Episodes end after ${agent.longest} actions, a critic's value does not: up to ${Math.round(100 * agent.beyond)} % of it (γ to the power ${agent.longest}) cannot be seen in the measured sum.` : "";
   const told = (number) => (number === null ? "none" : number.toFixed(2)), known = data.knowledge;
-  if (known) at("knowledge").textContent = `Asked during training, last at frame ${known.frame.toLocaleString("en")}: ${Object.entries(known.kinds).map(([kind, signs]) => `${known.words[kind]}: rank correlation ${told(signs.rank)}, slope ${told(signs.slope)}, error ${told(signs.error)}`).join("; ")}.`;
+  const signsOf = (signs) => `rank correlation ${told(signs.rank)}, slope ${told(signs.slope)}, error ${told(signs.error)}`;
+  if (known) at("knowledge").textContent = `Asked during training, last at frame ${known.frame.toLocaleString("en")}: ${Object.entries(known.kinds).map(([kind, signs]) => `${known.words[kind]}: ${signsOf(signs)}${signs.corrected.error === null ? "" : `, corrected ${signsOf(signs.corrected)}`}`).join("; ")}.`;
   at("limits").textContent = `Discounted returns (γ = ${agent.discount}) are what a critic values.${beyond}`;
 }
 
 function controls() {
-  const options = ["mean", ...slice.predicted.keys()].map((critic) => {
-    const option = html("option", critic === "mean" ? "mean of all critics" : `critic ${critic}`);
+  const said = { corrected: "mean of all, corrected", mean: "mean of all critics" };
+  const options = [...(slice.corrected ? ["corrected"] : []), "mean", ...slice.predicted.keys()].map((critic) => {
+    const option = html("option", said[critic] ?? `critic ${critic}`);
     option.value = critic;
     return option;
   });
@@ -100,6 +103,7 @@ function agreements() {
     line.append(...[name, two(found.rank), two(found.rank_plain), short(found.bias), short(found.error), two(found.slope)].map((text) => html("td", text)));
     return line;
   };
+  if (slice.corrected) table.append(row("mean of all, corrected", slice.agreement.corrected, choice.critic === "corrected"));
   table.append(row("mean of all critics", slice.agreement.mean, choice.critic === "mean"));
   slice.agreement.critics.forEach((found, critic) => table.append(row(`critic ${critic}`, found, choice.critic === String(critic))));
   at("agreements").replaceChildren(table);
@@ -109,7 +113,7 @@ function curves() {
   const { line } = data, measured = line[choice.returns], off = line.deviation[choice.returns];
   const same = choice.returns === "discounted";
   const reach = measured.flatMap((value, place) => [value - off[place], value + off[place]]);
-  const range = extent([...line.predicted.flat(), ...(same ? reach : [])]);
+  const range = extent([...line.predicted.flat(), ...(line.corrected ?? []), ...(same ? reach : [])]);
   const { svg, x, y } = axes(760, 340, [-0.5, 1.5], range, `from ${names[0]} (0) to ${names[1]} (1)`, "");
   const spot = extent(reach);
   const level = same ? y : (value) => y(range[0] + ((value - spot[0]) / (spot[1] - spot[0])) * (range[1] - range[0]));
@@ -118,12 +122,12 @@ function curves() {
     const chosen = choice.critic === String(critic);
     svg.append(make("path", { d: path(line.x, values, x, y), fill: "none", stroke: "var(--green)", "stroke-width": chosen ? 3 : 1.2, opacity: chosen ? 1 : 0.6 }));
   });
-  if (choice.critic === "mean") svg.append(make("path", { d: path(line.x, meanOver(line.predicted), x, y), fill: "none", stroke: "var(--green)", "stroke-width": 3 }));
+  if (["mean", "corrected"].includes(choice.critic)) svg.append(make("path", { d: path(line.x, predictedOf(line), x, y), fill: "none", stroke: "var(--green)", "stroke-width": 3 }));
   line.x.forEach((value, place) => {
     svg.append(make("line", { x1: x(value), x2: x(value), y1: level(measured[place] - off[place]), y2: level(measured[place] + off[place]), stroke: "var(--warm)" }));
     svg.append(make("circle", { cx: x(value), cy: level(measured[place]), r: 4, fill: "var(--warm)" }));
   });
-  at("line").replaceChildren(figure(`Green: one curve per critic, strong the ${choice.critic === "mean" ? "mean" : "chosen one"}. Orange: measured ${same ? "discounted" : "undiscounted, on a scale of their own"}, ± deviation between episodes`, svg));
+  at("line").replaceChildren(figure(`Green: one curve per critic, strong the ${{ mean: "mean", corrected: "mean, corrected" }[choice.critic] ?? "chosen one"}. Orange: measured ${same ? "discounted" : "undiscounted, on a scale of their own"}, ± deviation between episodes`, svg));
 }
 
 // Coverage and Delta do not depend on what is chosen above: they are drawn once.
@@ -167,7 +171,7 @@ function draw() {
 
 function embedding() {
   const { frames, critics } = data.embedding;
-  const found = critics[critics.length === 1 || choice.critic === "mean" ? 0 : Number(choice.critic)];
+  const found = critics[critics.length === 1 ? 0 : one()];
   const flat = found.points.flat();
   const { svg, x, y } = axes(420, 360, extent(flat.map((point) => point[0])), extent(flat.map((point) => point[1])), `first component, ${Math.round(100 * found.shares[0])} % of the variance`, `second, ${Math.round(100 * found.shares[1])} %`);
   for (let actor = 0; actor < found.points[0].length; actor += 1) {
@@ -177,13 +181,13 @@ function embedding() {
     const last = own[own.length - 1];
     svg.append(make("text", { x: x(last[0]) + 8, y: y(last[1]) + 4 }, String(actor)));
   }
-  const whose = critics.length === 1 ? "the shared encoder" : `the encoder of critic ${choice.critic === "mean" ? 0 : choice.critic}`;
+  const whose = critics.length === 1 ? "the shared encoder" : `the encoder of critic ${one()}`;
   const when = frames.length === 1 ? "Only one checkpoint is kept, so there is no path to draw; train with --keep 10 to see one." : `Lines lead from the checkpoint at frame ${frames[0].toLocaleString("en")} to the newest (large dots), ${frames.length} kept.`;
   at("embedding").replaceChildren(figure(`Codes of the actors by ${whose}`, svg), html("p", when, "quiet"));
 }
 
 function probes() {
-  const critic = choice.critic === "mean" ? 0 : Number(choice.critic), { sensitivity, top } = data.probes[critic];
+  const critic = one(), { sensitivity, top } = data.probes[critic];
   const total = sensitivity.reduce((sum, value) => sum + value, 0) || 1;
   const { svg, x, y } = axes(420, 360, [0, sensitivity.length], [0, Math.max(...sensitivity, 1e-12) * 1.05], "probe states, the most telling first", "length of the gradient");
   const width = Math.max((x(1) - x(0)) * 0.85, 0.5);
