@@ -421,7 +421,7 @@ def verdicts(told: dict[str, Any], found: dict[str, Evidence]) -> list[Verdict]:
                 result.append(judged(claim, holds, {method: ours, "FQE": theirs}))
         named = {task: rank for task, rank in pick("alike", "unseen", "named", "rank").items() if task in strong}
         if named:
-            claim = "Where these policies are named to the fit, though their logs are not, they are ranked at 0.9 or better"
+            claim = "Where they are named to the fit, though their logs are not, they are ranked at 0.9 or better"
             result.append(judged(f"{claim} on average", mean(named) >= 0.9, {"rank": named, "FQE": rival}))
     known = pick("tasks", "known", "functional", "rank")
     result.append(judged("Known policies are ranked at 0.95 or better", mean(known) >= 0.95, {"rank": known}))
