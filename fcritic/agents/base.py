@@ -189,6 +189,12 @@ class AbstractAgent(abc.ABC, Generic[State]):
         """Returns the critics' mean value of each policy at a state of its own, as the networks see it."""
         raise UsageError(f"the critics of {type(self).__name__} do not see the policy")
 
+    def equations(
+        self, state: State, policies: Any, obs: Float[Array, "policies starts obs"], logged: Transition
+    ) -> Any:
+        """Returns what logged rows say about policies in each critic's features (`fcritic.agents.bellman`)."""
+        raise UsageError(f"the critics of {type(self).__name__} do not see the policy")
+
     @property
     def steers(self) -> tuple[int, int] | None:
         """Returns after how many iterations `steer` is called, and with how many rows; None: never."""
