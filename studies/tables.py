@@ -161,7 +161,8 @@ def _paper_counts() -> str:
         outcomes = found.setdefault(file.relative_to(HERE).parts[0], [])
         outcomes += [claim["verdict"] for claim in claims if claim["kind"] == "paper"]
     kinds = ("holds", "fails", "open")
-    rows = [[group, *(str(outcomes.count(kind)) for kind in kinds)] for group, outcomes in found.items()]
+    count = lambda outcomes: [str(outcomes.count(kind)) for kind in kinds]
+    rows = [[group, *count(outcomes)] for group, outcomes in found.items() if outcomes]
     return markdown([["the paper's claims on", *kinds], *rows])
 
 
