@@ -17,7 +17,7 @@ from fcritic.agents.evaluator import (
     EvaluatorConfig,
     Problem,
     Rows,
-    equation_of,
+    equations_of,
     features,
     own_start_values,
     start_values,
@@ -87,7 +87,9 @@ class Estimate(NamedTuple):
     """Of the 90 % interval."""
     high: float
     heads: np.ndarray
-    """What each critic of the ensemble says before the correction."""
+    """What each critic of the ensemble says before its correction."""
+    corrected: np.ndarray
+    """What it says after that."""
 
     @property
     def deviation(self) -> float:
@@ -256,15 +258,15 @@ class Evaluator:
             rows = self.witnesses._replace(next_obs=self.sight(self.witnesses.next_obs))
             next_act = policy.act(self.witnesses.next_obs, rng)
             facts = (described, rows, next_act, seen, act, np.float32(self.config.discount), self._end_value)
-            equation = equation_of(critics, *jax.tree.map(jnp.asarray, facts))
-            change = self.sight.reward_scale * float(corrections(equation))
-        if not (np.isfinite(heads).all() and math.isfinite(change)):
+            change = self.sight.reward_scale * corrections(equations_of(critics, *jax.tree.map(jnp.asarray, facts)))
+        corrected = heads + change
+        if not np.isfinite(corrected).all():
             raise UsageError(f"the critics of this evaluator give {policy.name} no finite value; fit it again")
-        mean, half = float(heads.mean()) + change, 0.0
+        mean, half = float(corrected.mean()), 0.0
         if len(heads) > 1:
             spread = WIDENED * _student(len(heads)) * heads.std(ddof=1) * math.sqrt(1 + 1 / len(heads))
-            half = math.hypot(spread, change)
-        return Estimate(mean, mean - half, mean + half, heads)
+            half = math.hypot(spread, mean - heads.mean())
+        return Estimate(mean, mean - half, mean + half, heads, corrected)
 
     def trust(self, policy: Candidate) -> Trust:
         """Returns whether the data can judge a policy, and why."""
