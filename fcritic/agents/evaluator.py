@@ -257,7 +257,7 @@ def own_start_values(
 
 
 @jax.jit
-def equation_of(
+def equations_of(
     critics: Critic,
     described: Float[Array, "probes act_and_deviation"],
     logged: Rows,
@@ -267,18 +267,15 @@ def equation_of(
     discount: Float[Array, ""],
     end_value: Float[Array, ""],
 ) -> BellmanEquation:
-    """Returns a policy's Bellman equation, from its actions at next and first states.
-
-    Its features are those of all critics side by side, in which their mean is linear: critics that have learned
-    from other rows and policies have other features, and together they err less than each by itself.
-    """
-    each, last = vmap(lambda one: one.codes(described[None]))(critics), critics.head.layers[-1]
-
-    def seen(obs: Float[Array, "rows obs"], act: Float[Array, "rows act"]) -> Float[Array, "rows features"]:
-        found = vmap(lambda head, code: features(head, code, obs[None], act[None])[0])(critics.head, each)
-        return jnp.moveaxis(found, 0, 1).reshape(len(obs), -1)
-
+    """Returns a policy's Bellman equation in each critic's features, from its actions at next and first states."""
     reward = logged.reward + discount * (1 - logged.discount) * end_value
-    weights = jnp.concatenate([last.weight[..., 0], last.bias], axis=1).reshape(-1) / len(last.bias)
-    here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
-    return bellman_equation(here, there, reward, discount * logged.discount, seen(starts, first_act), weights)
+
+    def of_critic(one: Critic) -> BellmanEquation:
+        code = one.codes(described[None])
+        seen = lambda obs, act: features(one.head, code, obs[None], act[None])[0]
+        here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
+        last = one.head.layers[-1]
+        weights = jnp.concatenate([last.weight[..., 0], last.bias])
+        return bellman_equation(here, there, reward, discount * logged.discount, seen(starts, first_act), weights)
+
+    return vmap(of_critic)(critics)
