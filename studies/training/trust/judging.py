@@ -114,15 +114,19 @@ def _grouped(rows: Rows, name: str, *others: str) -> dict[Any, Rows]:
 
 
 def of_stability(panels: list[dict[str, Any]]) -> list[Verdict]:
-    """Seeds that collapse, by method: has any that acts on trust fewer than 1 to 1 without?"""
-    fallen: defaultdict[str, list[bool]] = defaultdict(list)
+    """Seeds that collapse, by method: has any that acts on trust fewer than 1 to 1 without?
+
+    Only methods that have run on as many tasks as 1 to 1.
+    """
+    fallen: dict[str, list[bool]] = {}
     for method in (each for panel in panels for each in panel["methods"]):
         curves = np.asarray(method["curve"]["seeds"])
         gained = curves - curves[:, :1]
         collapsed = gained[:, -2:].mean(axis=1) < FALLEN * gained.max(axis=1)
-        fallen[method["method"].removeprefix("trust, ")].extend(collapsed.tolist())
+        fallen.setdefault(method["method"].removeprefix("trust, "), []).extend(collapsed.tolist())
     if "1 to 1" not in fallen:
         return []
+    fallen = {name: each for name, each in fallen.items() if len(each) == len(fallen["1 to 1"])}
     figures = {name: f"{sum(each)} of {len(each)}" for name, each in fallen.items()}
     share = {name: sum(each) / len(each) for name, each in fallen.items()}
     verdicts = []
