@@ -106,6 +106,8 @@ class Evidence:
 
     def said(self, method: str, split: int) -> "Said | None":
         """Returns what a method says, None where it was not fitted."""
+        if method == "fqe_best" and not self.fqe:
+            return None
         if method == "again":
             drawn = np.random.default_rng(split).normal(size=len(self.truth))
             return dataclasses.replace(Said.nothing(len(self.truth)), value=self.truth + self.noise * drawn)
