@@ -114,11 +114,11 @@ def test_no_command_writes_over_evidence_without_record(checkout: Path, capsys):
 
 
 def test_record_keeps_the_full_findings_with_their_conditions(checkout: Path, monkeypatch, capsys):
-    assert cli(["theory", "toy", "--record"]) == 0
+    assert cli(["theory", "toy", "--record", "--dir", "/somewhere/of/mine/runs"]) == 0
     found = json.loads(evidence(checkout)[0])
     assert not found["quick"] and found["claims"][0]["figures"]["high"] == "inf"
     conditions = found["conditions"]
-    assert conditions["command"] == "fcritic theory toy --record" and conditions["seeds"] == 1
+    assert conditions["command"] == "fcritic theory toy --record --dir runs" and conditions["seeds"] == 1
     assert (
         len(conditions["commit"].removesuffix("-dirty")) == 40 and conditions["device"] and conditions["versions"]
     )

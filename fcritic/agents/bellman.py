@@ -24,8 +24,8 @@ RIDGE = 0.001
 
 CAUTION = 0.001
 """How much a correction has to explain: in directions where the equation says less about the weights than this, in
-units of the features' deviation, they stay as they were learned. Both constants were chosen between 0.0001 and 0.01
-on one split of tasks of the study of evaluation, and on an agent on cartpole-swingup."""
+units of the features' standard deviation, they stay as they were learned. Both constants were chosen between 0.0001
+and 0.01 on one split of tasks of the study of evaluation, and on an agent on cartpole-swingup."""
 
 
 class BellmanEquation(NamedTuple):

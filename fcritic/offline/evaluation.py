@@ -88,8 +88,6 @@ class Estimate(NamedTuple):
     high: float
     heads: np.ndarray
     """What each critic of the ensemble says before its correction."""
-    corrected: np.ndarray
-    """What it says after that."""
 
     @property
     def deviation(self) -> float:
@@ -266,7 +264,7 @@ class Evaluator:
         if len(heads) > 1:
             spread = WIDENED * _student(len(heads)) * heads.std(ddof=1) * math.sqrt(1 + 1 / len(heads))
             half = math.hypot(spread, mean - heads.mean())
-        return Estimate(mean, mean - half, mean + half, heads, corrected)
+        return Estimate(mean, mean - half, mean + half, heads)
 
     def trust(self, policy: Candidate) -> Trust:
         """Returns whether the data can judge a policy, and why."""

@@ -11,6 +11,7 @@ import json
 import os
 from pathlib import Path
 import re
+import shlex
 import time
 from typing import Any
 
@@ -39,6 +40,8 @@ def conduct(
     """
     if record and quick:
         raise UsageError("--record keeps the findings of a full study; leave --quick out")
+    if record:  # what is committed names no folder of this machine
+        command = shlex.join(Path(word).name if Path(word).is_absolute() else word for word in shlex.split(command))
     conditions = {"command": command, "commit": None, "device": None, "versions": versions()}
     conditions |= {"commit": conditions["versions"].pop("git"), "device": conditions["versions"].pop("device")}
     if record and conditions["commit"] is None:

@@ -169,7 +169,6 @@ def fit(
         "noise": gathered.arrays["returns"].std(axis=1, ddof=1) / np.sqrt(gathered.arrays["returns"].shape[1]),
         "value": pick(lambda row: row.estimate.mean),
         "heads": pick(lambda row: row.estimate.heads),
-        "corrected": pick(lambda row: row.estimate.corrected),
         "low": pick(lambda row: row.estimate.low),
         "high": pick(lambda row: row.estimate.high),
         "trusted": pick(lambda row: row.trust.mark),

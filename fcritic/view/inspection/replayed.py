@@ -7,6 +7,7 @@ import jax
 from jaxtyping import Float
 import numpy as np
 
+from fcritic.agents.fac import FAC
 from fcritic.api.load import TrainedAgent
 from fcritic.runs.directory import RunDirectory
 from fcritic.training.behaviour import trust
@@ -47,8 +48,9 @@ class Replayed(NamedTuple):
         finite = lambda values: [value if math.isfinite(value) else None for value in values.tolist()]
         names = ("trust", "outside", "drift", "drift_printed")
         each = {name: finite(measured[f"{name}_by_actor"][0]) for name in names}
-        options = getattr(self.learning.agent, "trust")  # noqa: B009
-        return each | {"rows": options.rows, "states": options.states}
+        agent = self.learning.agent
+        assert isinstance(agent, FAC)  # others are refused before
+        return each | {"rows": agent.trust.rows, "states": agent.trust.states}
 
     def correction(
         self, policies: Any, obs: Float[np.ndarray, "starts obs"], count: int
