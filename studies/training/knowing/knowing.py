@@ -69,14 +69,14 @@ METHODS: dict[str, tuple[str, Changes]] = {
 }
 """Recipe and changes of each method; the first six train on all tasks."""
 MAIN = tuple(METHODS)[:6]
-ASKED = (SOFT, "fac-small", "behaviour and cloud", "soft actors, first term", "soft actors, no cloud")
+ASKED = (SOFT, "fac-small", "behaviour and cloud")
 """Methods whose critics are asked what they know; their policies play as many frames as the training itself."""
 
 
 def _small(method: str, task: str) -> Run:
     """To 60,000 frames, 4 of them per decision; critics that are asked are asked about 12 policies of each kind."""
     recipe, changes = METHODS[method]
-    often = (("action_repeat", 4), ("warmup", 4000), ("replay", 15_000), ("eval_every", 20_000))
+    often = (("action_repeat", 4), ("warmup", 4000), ("replay", 15_000), ("eval_every", 30_000))
     if "fac" not in recipe and "fsac" not in recipe:
         often += (("eval_episodes", 4),)  # as many as four actors have together
     elif method in ASKED:
