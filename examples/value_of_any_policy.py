@@ -67,7 +67,7 @@ def main(directory, episodes=5, copies=4):
     print(f"actor 0 against the last: told {found.mean:+.2f} +- {found.spread:.2f}, run {seen[0] - seen[-1]:+.2f}")
 
     slope = agent.gradient(worst, starts)
-    length = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(slope)))
+    length = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(slope))) or 1.0
     better = jax.tree.map(lambda leaf, way: leaf + 0.3 * way / length, worst, slope)
     rise, run = agent.compare(better, worst, starts).mean, measured(agent, better, seeds)[0].mean() - seen[-1]
     print(f"the last, a step up its gradient: told {rise:+.2f}, run {run:+.2f}")

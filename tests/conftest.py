@@ -1,7 +1,9 @@
 """Shapes are checked at run time in the whole package while tests run."""
 
+import gc
 from importlib.metadata import version
 import os
+from pathlib import Path
 import sys
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command `fcritic` has it
@@ -32,6 +34,19 @@ pytest_plugins = ["tiers"]
 pytest.register_assert_rewrite("sick_vectors", "viewer_pages")  # a failure in them tells its values, too
 jax.config.update("jax_numpy_rank_promotion", "raise")
 prepare()
+
+MOST_MAPPINGS = 20_000
+"""Of memory, in one process; Linux ends one that needs more than 65,530, and each compiled program takes several."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """A process that kept the programs of all tests would need 6 GB, and more mappings than it may have."""
+    yield
+    mappings = Path("/proc/self/maps")
+    if mappings.exists() and mappings.read_bytes().count(b"\n") > MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

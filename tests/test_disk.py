@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -75,9 +76,13 @@ def test_folders_in_each_other_without_end_are_one_line(tmp_path):
         for name in ("deep", *["a"] * 3000):
             os.mkdir(name)
             os.chdir(name)
-    with pytest.raises(NotPlain, match="deep has more folders in each other than can be removed; remove it"):
+    try:
         (Place(tmp_path) / "deep").remove()
-    subprocess.run(["rm", "-r", tmp_path / "deep"], check=True)  # pytest could not either
+    except NotPlain as error:
+        assert sys.version_info < (3, 13)  # from there on Python goes as deep as folders do
+        assert "deep has more folders in each other than can be removed; remove it" in str(error)
+        subprocess.run(["rm", "-r", tmp_path / "deep"], check=True)  # pytest could not either
+    assert not (tmp_path / "deep").exists()
 
 
 def test_a_folder_of_too_many_names_is_refused(tmp_path, monkeypatch):

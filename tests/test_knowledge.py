@@ -148,7 +148,7 @@ def test_predictions_are_the_critics_mean_of_the_banks_actors(asked):
 def test_corrected_values_are_exact_where_the_replay_says_them_whatever_the_critics_say(prior_scale, monkeypatch):
     """Rewards of 1 for ever are worth 1 / (1 - gamma); a reward of 0.8 a that ends the task is worth 0.8 pi(s)."""
     for name in ("RIDGE", "CAUTION"):
-        monkeypatch.setattr(bellman, name, 1e-6)
+        monkeypatch.setattr(bellman, name, 1e-5)  # less is lost in what float32 rounds
     wide = {"joint_hidden": (64,), "state_action_hidden": (64,), "layer_norm": False}
     config = config_of(discount=0.5, members=3, prior_scale=prior_scale, **wide)
     learning = Learning(config.agent, task_spec(config.task), 1, 10, True, 8.0)
