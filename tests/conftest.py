@@ -36,7 +36,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 prepare()
 
 MOST_MAPPINGS = 20_000
-"""Of memory, in one process; Linux ends one that needs more than 65,530, and each compiled program takes several."""
+"""Of memory, in one process; Linux allows 65,530 of them, and each compiled program takes several."""
 
 
 @pytest.fixture(autouse=True, scope="module")

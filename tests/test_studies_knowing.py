@@ -16,17 +16,20 @@ STUDY = load("knowing")[0]
 
 
 SOFT, PLUS = STUDY.runs[:2]
+TIMES = ("", "_corrected")
 CLOUD = next(run for run in STUDY.runs if run.method == "knowing, behaviour and cloud")
 
 
 def told(folder, run, ranks, frame=None, slope=1.0, slice_rank=0.75):
     """Adds rows of knowledge to a run: a rank for each seed."""
-    names = [f"{name}_{kind}" for kind in ("past", "mixtures", "slice", "others") for name in ("slope", "error")]
+    kinds = ("past", "mixtures", "slice", "others")
+    names = [f"{name}_{kind}{time}" for kind in kinds for name in ("slope", "error") for time in TIMES]
     known = {"rank_mixtures": 0.9, "rank_slice": slice_rank, "rank_others": 0.1}
+    known |= {f"{name}_corrected": value for name, value in known.items()}
     rows = [
         dict.fromkeys(names, slope)
         | known
-        | {"seed": seed, "env_steps": at, "kind": "knowledge", "rank_past": rank}
+        | {"seed": seed, "env_steps": at, "kind": "knowledge", "rank_past": 0.5, "rank_past_corrected": rank}
         for at, each in ((10_000, [0.0] * len(ranks)), (frame or run.steps, ranks))
         for seed, rank in enumerate(each)
     ]
@@ -58,12 +61,13 @@ def test_critics_know_policies_where_the_last_row_of_every_seed_says_so(folder, 
     found = STUDY.find(Trainings(folder))
     (verdict,) = [each for each in found.verdicts if each.claim.startswith("knowing, soft actors: with every seed")]
     assert verdict.outcome == outcome
-    assert verdict.figures["rank_mixtures"] == [0.9] * 4
+    assert verdict.figures["rank_mixtures_corrected"] == [0.9] * 4 and verdict.figures["rank_past"] == [0.5] * 4
     table = found.plot["knowledge"]
     cloud = next(name for name in table if name.endswith("knowing, behaviour and cloud"))
-    np.testing.assert_array_equal(table[cloud]["rank_past"], [0.1, 0.2, np.nan, 0.3])
+    np.testing.assert_array_equal(table[cloud]["rank_past_corrected"], [0.1, 0.2, np.nan, 0.3])
     (first,) = [each for each in STUDY.sections(found) if each.title == "What the critics know"]
-    assert first.parts[1].rows[1][1:3] == ["60,000", "0.10, 0.20, nan, 0.30"]
+    head, row = first.parts[1].heads, first.parts[1].rows[1]
+    assert row[1] == "60,000" and row[head.index("rank, past, corrected")] == "0.20 (0.10)"
 
 
 def test_what_is_there_is_judged_and_drawn(folder):
@@ -85,7 +89,7 @@ def test_wherever_the_study_stops_both_sides_of_its_first_claims_have_the_same_t
     for count in (6, 9, 12, 15, 21):
         assert tasks(count, "soft actors") == tasks(count, "sac+")
     assert len(tasks(15, "soft actors, one value")) == 3
-    assert {run.seeds for run in STUDY.runs} == {10} and len(STUDY.runs) == 90
+    assert {run.seeds for run in STUDY.runs} == {10} and len(STUDY.runs) == 99
 
 
 def test_all_methods_make_as_many_updates_unless_that_is_their_question():

@@ -83,7 +83,6 @@ RECIPES: dict[str, tuple[AbstractAgent, str]] = {
             SOFT,
             critics=4,
             critic_steps=2,
-            second_term=1.0,
             learning_rate=1e-3,
             tau=0.01,
             batch_size=128,

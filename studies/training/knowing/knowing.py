@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcritic.errors import UsageError
-from fcritic.logs.metrics import read_rows
+from fcritic.logs.metrics import CORRECTED, read_rows
 from fcritic.runs.directory import RunDirectory
 from fcritic.study.across import AcrossTasks
 from fcritic.study.comparison import Better, draw_panel
@@ -17,7 +17,10 @@ from studies.training.laptop.laptop import BASELINE
 
 KNOWN, NEAR = 0.8, 0.7
 """Rank correlation on past actors and mixtures, and on a slice, from which on critics count as knowing policies."""
-SIGNS = ("rank_past", "rank_mixtures", "rank_slice", "rank_others", "slope_past", "slope_mixtures", "error_past")
+KINDS = ("past", "mixtures", "slice", "others")
+SIGNS = tuple(f"rank_{kind}{after}" for after in ("", CORRECTED) for kind in KINDS) + tuple(
+    f"{sign}_past{after}" for sign in ("slope", "error") for after in ("", CORRECTED)
+)
 """What the tables have of a seed's last row of knowledge."""
 
 HARD = ("cartpole-swingup", "walker-walk", "cheetah-run")
@@ -39,20 +42,24 @@ _ALONE: Changes = {"cloud.policies": 0}
 _CONTROL: Changes = _ALONE | {"cloud.bank": 0}
 
 SOFT, PLUS = "soft actors", "sac+"
+BOTH, NO_CLOUD, ONE_VALUE = "soft actors, both terms", "soft actors, no cloud", "soft actors, one value"
+_BOTH: Changes = {"second_term": 1.0}
 METHODS: dict[str, tuple[str, Changes]] = {
     SOFT: ("fsac-small", {}),
     PLUS: ("sac+", _RIVAL),
+    BOTH: ("fsac-small", _BOTH),
     "fac-small": ("fac-small", _PAST),
     "behaviour and cloud": ("fac-small", _CLOUD),
     "td3+": ("td3+", _RIVAL),
     "sac": ("sac", {name: value for name, value in _RIVAL.items() if name != "critics"}),
     # Does the policy in the input do it, or the population, or a learned vector for each actor?
-    "soft actors, no cloud, first term": ("fsac-small", _ALONE | {"second_term": 0.0}),
+    NO_CLOUD: ("fsac-small", _ALONE),
     "soft actors, names": ("fsac-small", _CONTROL | {"names": True}),
-    "soft actors, one value": ("fsac-small", _CONTROL | {"functional": False}),
-    "soft actors, first term": ("fsac-small", {"second_term": 0.0}),
-    "soft actors, no cloud": ("fsac-small", _ALONE),
+    ONE_VALUE: ("fsac-small", _CONTROL | {"functional": False}),
+    "soft actors, both terms, no cloud": ("fsac-small", _ALONE | _BOTH),
     # As much care on both sides.
+    "soft actors, both terms, tau .005": ("fsac-small", _BOTH | {"tau": 0.005}),
+    "soft actors, both terms, tau .02": ("fsac-small", _BOTH | {"tau": 0.02}),
     "soft actors, tau .005": ("fsac-small", {"tau": 0.005}),
     "soft actors, tau .02": ("fsac-small", {"tau": 0.02}),
     "sac+, tau .005": ("sac+", BASELINE | {"tau": 0.005}),
@@ -67,9 +74,9 @@ METHODS: dict[str, tuple[str, Changes]] = {
     "soft actors, 256 wide": ("fsac-small", _WIDE | {"joint_hidden": (256, 256)}),
     "sac+, 256 wide": ("sac+", _RIVAL | _WIDE | {"critic_hidden": (256, 256)}),
 }
-"""Recipe and changes of each method; the first six train on all tasks."""
-MAIN = tuple(METHODS)[:6]
-ASKED = (SOFT, "fac-small", "behaviour and cloud")
+"""Recipe and changes of each method; the first seven train on all tasks."""
+MAIN = tuple(METHODS)[:7]
+ASKED = (SOFT, BOTH, "fac-small", "behaviour and cloud", NO_CLOUD)
 """Methods whose critics are asked what they know; their policies play as many frames as the training itself."""
 
 
@@ -87,15 +94,17 @@ def _small(method: str, task: str) -> Run:
 
 _ORDER = (
     ((SOFT, PLUS), HARD),
-    (("soft actors, no cloud, first term", "soft actors, names", "soft actors, one value"), HARD),
+    ((NO_CLOUD, "soft actors, names", ONE_VALUE), HARD),
     ((SOFT, PLUS), REST),
-    (("soft actors, first term", "soft actors, no cloud"), HARD),
-    (("soft actors, tau .005", "soft actors, tau .02", "sac+, tau .005", "sac+, tau .02"), HARD),
+    ((BOTH, "soft actors, both terms, no cloud"), HARD),
+    ((BOTH,), REST),
     (("behaviour and cloud", "fac-small"), HARD + REST),
     (("td3+", "sac"), HARD + REST),
+    (("soft actors, tau .005", "soft actors, tau .02", "sac+, tau .005", "sac+, tau .02"), HARD),
+    (("soft actors, both terms, tau .005", "soft actors, both terms, tau .02"), HARD),
+    (("soft actors, 256 wide", "sac+, 256 wide"), HARD),
     (("soft actors, three actor steps", "soft actors, optimist", "soft actors, replaced"), HARD),
     (("soft actors, G = 1", "sac+, G = 1", "soft actors, G = 4", "sac+, G = 4"), HARD),
-    (("soft actors, 256 wide", "sac+, 256 wide"), HARD),
 )
 """The most telling first; wherever this stops, methods that are held against each other have the same tasks."""
 
@@ -184,12 +193,18 @@ class Knowing(AcrossTasks):
 
     def sections(self, findings: Findings) -> list[Section]:
         """What the critics know, before the sections of any comparison."""
-        shown = lambda values: ", ".join(f"{value:.2f}" for value in values)
+        shown = lambda values: (
+            f"{np.nanmedian(values):.2f} ({np.nanmin(values):.2f})" if any(known(values)) else "-"
+        )
+        known = lambda values: ~np.isnan(values)
         rows = [
             [method, f"{min(table['frame']):,}", *(shown(table[name]) for name in SIGNS)]
             for method, table in findings.plot["knowledge"].items()
         ]
-        text = "By seed, at the last evaluation: critics' mean values of policies against their discounted returns."
+        text = (
+            "Critics' mean values of policies against their discounted returns, as critics say them and corrected "
+            "by the replay, at the last evaluation: the median over seeds, and the least of them."
+        )
         heads = ["method", "frame", *(name.replace("_", ", ") for name in SIGNS)]
         return [Section("What the critics know", [text, Table(heads, rows)]), *super().sections(findings)]
 
@@ -208,33 +223,36 @@ def _draw_across(place: Any, rows: list[dict[str, Any]]) -> None:
 
 
 def _draw_known(place: Any, tables: dict[str, dict[str, list[float]]]) -> None:
-    """Rank correlations of every seed and task, by method and kind of policies."""
+    """Rank correlations of corrected values, of every seed and task, by method and kind of policies."""
     methods = list(dict.fromkeys(name.split(": ", 1)[1] for name in tables))
-    kinds = [name for name in SIGNS if name.startswith("rank")]
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(KINDS):
         for height, method in enumerate(methods):
             values = [
-                value for name, table in tables.items() if name.endswith(f": {method}") for value in table[kind]
+                value
+                for name, table in tables.items()
+                if name.endswith(f": {method}")
+                for value in table[f"rank_{kind}{CORRECTED}"]
             ]
             heights = np.full(len(values), -height + 0.3 - 0.2 * number)
-            place.plot(values, heights, ".", color=f"C{number}", label=kind[5:] if height == 0 else None)
+            place.plot(values, heights, ".", color=f"C{number}", label=kind if height == 0 else None)
     place.set_yticks([-height for height in range(len(methods))], [m.removeprefix("knowing, ") for m in methods])
     place.tick_params("y", labelsize=7)
     place.axvline(KNOWN, color="0.45", linewidth=0.8)
-    place.set_title("rank correlation, every seed and task")
+    place.set_title("rank correlation, corrected")
     if methods:
         place.legend(frameon=False, fontsize=8)
 
 
 def _judged(run: Run, rows: list[dict[str, Any]]) -> Verdict:
-    """Whether the critics of every seed know policies; open while a run is shorter than asked."""
-    number = lambda row, name: _number(row.get(name))
+    """Whether the corrected critics of every seed know policies; open while a run is shorter than asked."""
+    number = lambda row, name: _number(row.get(name + CORRECTED))
     known = all(number(row, f"rank_{kind}") >= KNOWN for row in rows for kind in ("past", "mixtures"))
     near = all(number(row, "rank_slice") >= NEAR for row in rows)
     calibrated = all(0.5 <= number(row, "slope_past") <= 2 for row in rows)
     claim = (
-        f"{run.method}: with every seed critics rank past actors and mixtures at {KNOWN} or above, a slice through "
-        f"three actors at {NEAR} or above, with a slope of measured on predicted from 0.5 to 2, {run.task}"
+        f"{run.method}: with every seed corrected critics rank past actors and mixtures at {KNOWN} or above, "
+        f"a slice through three actors at {NEAR} or above, with a slope of measured on predicted from 0.5 to 2, "
+        f"{run.task}"
     )
     verdict = judged(claim, known and near and calibrated, _table(rows))
     finished = all(row["env_steps"] >= run.steps for row in rows)
@@ -273,39 +291,29 @@ STUDY = Knowing(
     reference="knowing, sac+",
     across=(
         _claim("soft actors with functional critics are better than sac+ of their size", SOFT, PLUS),
+        _claim("with both terms they are", BOTH, PLUS),
+        _claim("the population alone, with one value for all actors, is better than sac+", ONE_VALUE, PLUS),
+        _claim("critics that see the policy are better than one value for all actors", NO_CLOUD, ONE_VALUE),
+        _claim(
+            "a code that says what an actor does is better than one that names it", NO_CLOUD, "soft actors, names"
+        ),
+        _claim("soft actors with a cloud are better than with one value", SOFT, ONE_VALUE),
+        _claim("the cloud helps, without the second term", SOFT, NO_CLOUD),
+        _claim("the cloud helps, with the second term", BOTH, "soft actors, both terms, no cloud"),
+        _claim("with a cloud the second gradient term helps", BOTH, SOFT),
+        _claim("without a cloud the second gradient term helps", "soft actors, both terms, no cloud", NO_CLOUD),
         _claim("the deterministic agent with a cloud is better than sac+ of its size", "behaviour and cloud", PLUS),
         _claim("behaviour and a cloud make fac-small better", "behaviour and cloud", "fac-small"),
+        _claim("soft actors with both terms are better than fac-small", BOTH, "fac-small"),
         _claim("soft actors are better than fac-small", SOFT, "fac-small"),
         _claim("soft actors are better than td3+ of their size", SOFT, "td3+"),
         _claim("soft actors are better than sac of their size", SOFT, "sac"),
-        _claim(
-            "a code that says what an actor does is better than one that names it",
-            "soft actors, no cloud, first term",
-            "soft actors, names",
-        ),
-        _claim(
-            "critics that see the policy are better than one value for all actors",
-            "soft actors, no cloud, first term",
-            "soft actors, one value",
-        ),
-        _claim("soft actors with a cloud are better than with one value", SOFT, "soft actors, one value"),
-        _claim("the population alone is better than sac+", "soft actors, one value", PLUS),
-        _claim("the cloud helps, with the second term", SOFT, "soft actors, no cloud"),
-        _claim(
-            "the cloud helps, without the second term",
-            "soft actors, first term",
-            "soft actors, no cloud, first term",
-        ),
-        _claim("with a cloud the second gradient term helps", SOFT, "soft actors, first term"),
-        _claim(
-            "without a cloud the second gradient term helps",
-            "soft actors, no cloud",
-            "soft actors, no cloud, first term",
-        ),
         _claim("a slower target, tau .005, helps soft actors", "soft actors, tau .005", SOFT),
         _claim("a faster target, tau .02, helps soft actors", "soft actors, tau .02", SOFT),
         _claim("a slower target, tau .005, helps sac+", "sac+, tau .005", PLUS),
         _claim("a faster target, tau .02, helps sac+", "sac+, tau .02", PLUS),
+        _claim("with both terms a slower target, tau .005, helps", "soft actors, both terms, tau .005", BOTH),
+        _claim("with both terms a faster target, tau .02, helps", "soft actors, both terms, tau .02", BOTH),
         _claim("with tau .005 soft actors are better than sac+", "soft actors, tau .005", "sac+, tau .005"),
         _claim("with tau .02 soft actors are better than sac+", "soft actors, tau .02", "sac+, tau .02"),
         _claim("with G = 1 soft actors are better than sac+", "soft actors, G = 1", "sac+, G = 1"),
@@ -315,5 +323,5 @@ STUDY = Knowing(
         _claim("replacing the worst actor by the best past one helps", "soft actors, replaced", SOFT),
         _claim("256 wide soft actors are better than sac+", "soft actors, 256 wide", "sac+, 256 wide"),
     ),
-    judged_runs=("knowing, soft actors", "knowing, behaviour and cloud"),
+    judged_runs=tuple(f"knowing, {method}" for method in (SOFT, BOTH, "behaviour and cloud")),
 )
