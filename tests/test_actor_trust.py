@@ -13,7 +13,7 @@ from trusted_agents import SPEC, TRUST, agent_of, rows
 
 from fcritic import ensembles
 from fcritic.agents import actor_trust
-from fcritic.agents.actor_trust import drifts, features, trust_of_actors
+from fcritic.agents.actor_trust import drifts, trust_of_actors
 from fcritic.cli.dispatch import run as command
 from fcritic.config import TrainConfig
 from fcritic.logs.metrics import read_rows
@@ -37,10 +37,10 @@ def test_both_metrics_by_brute_force(functional: bool):
 
         def phi(acting, described, obs, encoder=encoder, head=head, network=network):
             code = encoder(network(described))
-            return vmap(lambda s: features(head, code, s, network(acting)(s)))(obs)
+            return vmap(lambda s: head.features(code, s, network(acting)(s)))(obs)
 
         code = encoder(policy)
-        here = np.float64(vmap(lambda s, a, h=head, c=code: features(h, c, s, a))(logged.obs, logged.act))
+        here = np.float64(vmap(lambda s, a, h=head, c=code: h.features(c, s, a))(logged.obs, logged.act))
         there = np.float64(phi(theta, theta, recent))
         inverse = lambda of: np.linalg.pinv(of.T @ of / len(of), rcond=1e-4, hermitian=True)
         rank = np.linalg.matrix_rank(here.T @ here, tol=1e-4 * np.linalg.eigvalsh(here.T @ here)[-1])

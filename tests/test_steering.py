@@ -13,8 +13,7 @@ import pytest
 from trusted_agents import SPEC, TRUST, agent_of, rows
 
 from fcritic import ensembles
-from fcritic.agents import actor_trust, base
-from fcritic.agents.actor_trust import features
+from fcritic.agents import actor_trust, base, trust_metrics
 from fcritic.agents.fac import Led
 from fcritic.agents.steering import Trust
 from fcritic.errors import UsageError
@@ -82,11 +81,11 @@ def test_who_acts_next_covers_the_actors_that_the_data_leave_out():
         for actor in range(2):
             head, code = ensembles.member(critics.head, actor), critics.encoder(ensembles.member(far, actor))
             moment = lambda act, head=head, code=code: _moment(
-                np.float64(vmap(lambda s, a: features(head, code, s, a))(batch.obs, act))
+                np.float64(vmap(lambda s, a: head.features(code, s, a))(batch.obs, act))
             )
             acts = [vmap(ensembles.member(far, other))(batch.obs) for other in range(2)]
             before = moment(logged.act)
-            ridge = actor_trust.RANGE * np.trace(before) * np.eye(len(before))
+            ridge = trust_metrics.RANGE * np.trace(before) * np.eye(len(before))
             for other in range(2):
                 mixed = (1 - actor_trust.ADDED) * before + actor_trust.ADDED * moment(acts[other]) + ridge
                 brute = np.trace(np.linalg.solve(mixed, moment(acts[actor])))

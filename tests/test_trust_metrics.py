@@ -35,8 +35,8 @@ def weights(measure) -> jax.Array:
     return jnp.asarray(np.asarray(measure).ravel(), jnp.float32)
 
 
-def norm_of(phi, measure, **options) -> sampled.Norm:
-    return sampled.norm(sampled.root(flat(phi), weights(measure)), **options)
+def norm_of(phi, measure) -> sampled.Norm:
+    return sampled.norm(flat(phi), weights(measure))
 
 
 def test_coverage_of_all_pairs_is_the_exact_one(linear):
@@ -52,7 +52,7 @@ def test_coverage_does_not_depend_on_coordinates(linear):
     mdp, features = linear
     target, behaviour = policies(3)
     own, logged = pairs_of(mdp, target), pairs_of(mdp, behaviour)
-    change = np.random.default_rng(0).normal(size=(D, D))
+    change = np.eye(D) + 0.3 * np.random.default_rng(0).normal(size=(D, D))
     plain, changed = features(target), np.asarray(features(target)) @ change
     of = lambda phi: float(sampled.coverage(norm_of(phi, logged), flat(phi), weights(own)))
     assert of(changed) == pytest.approx(of(plain), rel=1e-3)
@@ -60,51 +60,35 @@ def test_coverage_does_not_depend_on_coordinates(linear):
     assert visited(changed) == pytest.approx(visited(plain), rel=1e-3)
 
 
-def test_a_root_grows_block_by_block(linear):
-    mdp, features = linear
-    phi, logged = flat(features(policies(0)[0])), weights(pairs_of(mdp, policies(0)[1]))
-    half = sampled.root(phi[::2], logged[::2])
-    whole = sampled.root(phi[1::2], logged[1::2], before=half)
-    np.testing.assert_allclose(whole.T @ whole, phi.T @ (logged[:, None] * phi), rtol=1e-5, atol=1e-7)
-
-
 def test_policies_without_common_actions_need_common_features():
     mdp, features = linear_mdp(0, states=STATES, actions=4, dim=D)
     target, behaviour = disjoint_policies(mdp)
     own, logged = pairs_of(mdp, target), pairs_of(mdp, behaviour)
     tabular = np.eye(STATES * 4).reshape(STATES, 4, -1)
-    assert sampled.coverage(norm_of(tabular, logged), flat(tabular), weights(own)) == np.inf
+    assert norm_of(tabular, logged).share_outside(flat(tabular), weights(own)) == pytest.approx(1.0)
     shared = features(target)
+    assert norm_of(shared, logged).share_outside(flat(shared), weights(own)) < 1e-6
     found = float(sampled.coverage(norm_of(shared, logged), flat(shared), weights(own)))
     assert found == pytest.approx(float(exact.coverage(shared, own, logged)), rel=1e-4)
     assert found < 100
 
 
-def test_a_direction_that_was_never_logged_is_infinite_where_it_is_visited():
+def test_a_direction_that_was_never_logged_is_outside_where_it_is_visited():
     phi = jnp.eye(2)
-    logged = sampled.norm(sampled.root(phi[:1]))
-    assert (logged.rank, sampled.coverage(logged, phi[1:])) == (1, np.inf)
+    logged = sampled.norm(phi[:1])
+    assert (logged.rank, sampled.coverage(logged, phi[1:]), logged.share_outside(phi[1:])) == (1, 0, 1)
     assert sampled.coverage(logged, 3 * phi[:1]) == pytest.approx(9.0)
     assert sampled.coverage(logged, phi, jnp.array([1.0, 0.0])) == pytest.approx(1.0)
+    assert logged.share_outside(phi, jnp.array([1.0, 3.0])) == pytest.approx(0.75)
 
 
-def test_a_ridge_bounds_what_few_rows_say():
-    logged = jnp.array([[1.0, 0.0], [1.0, 1e-3]])
-    plain, damped = (sampled.norm(sampled.root(logged), ridge=ridge) for ridge in (0.0, 0.01))
-    assert float(plain.squared(jnp.array([0.0, 1.0]))) > 1e5
-    moment = np.asarray(logged.T @ logged) / 2
-    expected = np.linalg.inv(moment + 0.01 * np.trace(moment) / 2 * np.eye(2))[1, 1]
-    assert float(damped.squared(jnp.array([0.0, 1.0]))) == pytest.approx(expected, rel=1e-3)
-
-
-def test_the_rough_norm_is_the_norm_within_its_tolerance():
-    rows = jnp.asarray(np.random.default_rng(0).normal(size=(50, 6)) * [1, 1, 0.3, 0.1, 1e-3, 0], jnp.float32)
-    fine = sampled.norm(sampled.root(rows), tolerance=1e-4)
-    rough = sampled.rough_norm(rows, tolerance=1e-4, outside=sampled.OUTSIDE)
-    assert float(rough.rank) == float(fine.rank) == 4
-    inside = rows.at[:, 4].set(0.0)
-    loose = [each._replace(outside=jnp.inf).squared(inside) for each in (rough, fine)]
-    np.testing.assert_allclose(*loose, rtol=1e-3)
+def test_the_norm_is_that_of_a_pseudo_inverse():
+    rows = np.random.default_rng(0).normal(size=(50, 6)) * [1, 1, 0.3, 0.1, 1e-3, 0]
+    found, inside = sampled.norm(jnp.asarray(rows, jnp.float32)), rows * [1, 1, 1, 1, 0, 0]
+    inverse = np.linalg.pinv(rows.T @ rows / 50, rcond=1e-4, hermitian=True)
+    assert float(found.rank) == 4
+    expected = np.einsum("ni,ij,nj->n", inside, inverse, inside)
+    np.testing.assert_allclose(found.squared(jnp.asarray(inside, jnp.float32)), expected, rtol=1e-3)
 
 
 # Delta
@@ -144,7 +128,7 @@ def small_network():
     code = lambda at: jnp.tanh(coding @ at)
     features = lambda state, code, action: jnp.tanh(hidden @ jnp.concatenate([state, code, action]))
     logged = draw(40, 6)
-    return act, code, features, obs, theta, sampled.norm(sampled.root(logged)), np.asarray(logged)
+    return act, code, features, obs, theta, sampled.norm(logged), np.asarray(logged)
 
 
 def test_delta_of_a_network_is_that_of_all_its_slopes():
@@ -165,29 +149,19 @@ def test_delta_of_a_network_is_that_of_all_its_slopes():
 
 def test_delta_does_not_depend_on_coordinates():
     act, code, features, obs, theta, reference, logged = small_network()
-    change = jnp.asarray(np.random.default_rng(1).normal(size=(6, 6)), jnp.float32)
+    change = jnp.eye(6) + 0.3 * jnp.asarray(np.random.default_rng(1).normal(size=(6, 6)), jnp.float32)
     changed = lambda state, described, action: change @ features(state, described, action)
-    norm = sampled.norm(sampled.root(jnp.asarray(logged) @ change.T))
+    norm = sampled.norm(jnp.asarray(logged) @ change.T)
     plain = sampled.drift_of_actions(act, code, features, obs, theta, reference)
     found = sampled.drift_of_actions(act, code, changed, obs, theta, norm)
     np.testing.assert_allclose(found, plain, rtol=1e-3)
 
 
-def test_delta_is_infinite_where_a_slope_leaves_what_was_logged():
-    act, code, features, obs, theta, _, logged = small_network()
-    flat_ = logged.copy()
-    flat_[:, 0] = 0.0
-    narrow = sampled.norm(sampled.root(jnp.asarray(flat_)))
-    assert sampled.drift_of_actions(act, code, features, obs, theta, narrow).delta == np.inf
-    deaf = lambda state, code, action: features(state, code, action).at[0].set(0.0)
-    assert np.isfinite(sampled.drift_of_actions(act, code, deaf, obs, theta, narrow).delta)
-
-
-def test_without_an_outside_every_length_is_finite_also_of_what_lies_there():
+def test_what_lies_outside_of_the_data_has_no_length():
     act, code, features, obs, theta, _, logged = small_network()
     logged = logged.copy()
     logged[:, 1:] = 0.0
-    narrow = sampled.norm(sampled.root(jnp.asarray(logged)), outside=np.inf)
+    narrow = sampled.norm(jnp.asarray(logged))
     vectors = jnp.asarray(np.random.default_rng(0).normal(size=(1000, 6)), jnp.float32).at[:, 0].set(0.0)
     assert (narrow.squared(vectors) == 0).all()
     beyond = lambda state, code, action: features(state, code, action).at[0].set(0.0)
@@ -206,8 +180,7 @@ def rate_of(mdp: FiniteMDP, target: np.ndarray, phi, logged: np.ndarray) -> jax.
     first = np.einsum("s,sd->d", mdp.start, following)[None]
     measure = weights(logged)
     gamma = jnp.full(states * actions, mdp.gamma, jnp.float32)
-    norm = sampled.norm(sampled.root(flat(phi), measure))
-    return sampled.visits(norm, flat(phi), flat(after), flat(first), gamma, measure)
+    return sampled.visits(norm_of(phi, logged), flat(phi), flat(after), flat(first), gamma, measure)
 
 
 def test_visits_of_tabular_features_are_the_ratio_of_the_two_measures(linear):

@@ -1,6 +1,6 @@
 """How far the data reach the actors that learn: both trust metrics, with the features of their own critics."""
 
-import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,23 +15,11 @@ from fcritic.networks.critics import BlindEncoder, FunctionalCritic, ValueHead
 from fcritic.networks.policies import GaussianPolicy, Policy
 from fcritic.types import Metrics, Transition
 
-RANGE = 1e-4
-"""Directions with less than this share of the largest second moment count as outside of the data."""
-
 TINY = 1e-12
 """What keeps the growth of a Delta of zero from being no number."""
 
 ADDED = 0.1
 """The share of the data that is taken to be an actor's when it is asked what its acting would give."""
-
-
-def features(
-    head: ValueHead, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
-) -> Float[Array, " d"]:
-    """Returns phi^pi(s, a): the last hidden layer, in which the value is linear, and the constant 1."""
-    seen = head.state_action(obs, act)
-    hidden = head.joint.activations(code, seen)[:-1]
-    return jnp.concatenate([hidden[-1] if hidden else jnp.concatenate([code, seen]), jnp.ones(1)])
 
 
 def trust_of_actors(
@@ -60,7 +48,7 @@ def coverages(
 
     def one(actor: tuple[Any, Array]) -> dict[str, Float[Array, ""]]:
         policy, seen = actor[0], _Seen.by(critics, actor[1])
-        norm = _norm(seen(policy, logged.obs, logged.act))
+        norm = trust_metrics.norm(seen(policy, logged.obs, logged.act))
         own, rows = seen(policy, states, acts(policy, states)), len(logged.obs)
         fair = jnp.maximum(rows - norm.rank, 1.0) / rows
         return {
@@ -80,7 +68,7 @@ def expected(
 ) -> Float[Array, "actors candidates"]:
     """Returns C of every actor, if each of the first actors had acted for a share of the data, `ADDED`, at states.
 
-    What no data cover counts as covered by a share of `RANGE`: there a candidate gives the most.
+    What no data cover counts as covered by a share of `trust_metrics.RANGE`: there a candidate gives the most.
     """
 
     def one(actor: tuple[Any, Array]) -> Float[Array, " candidates"]:
@@ -89,7 +77,7 @@ def expected(
         before = trust_metrics.second_moment(seen(policy, logged.obs, logged.act))
         added = vmap(lambda other: moment(acts(other, states)))(ensembles.member(policies, jnp.arange(candidates)))
         own = moment(acts(policy, states))
-        ridge = RANGE * jnp.trace(before)
+        ridge = trust_metrics.RANGE * jnp.trace(before)
         return vmap(lambda each: trust_metrics.coverage_with(before, each, own, ADDED, ridge))(added)
 
     return jax.lax.map(one, (policies, _critic_of_each(policies, critics)))
@@ -110,12 +98,12 @@ def drifts(
 
     def one(actor: tuple[Any, Any, Array]) -> dict[str, Float[Array, ""]]:
         policy, before, seen = *actor[:2], _Seen.by(critics, actor[2])
-        reference = _norm(seen(before, states, acts(before, states)))
+        reference = trust_metrics.norm(seen(before, states, acts(before, states)))
 
         def delta(policy: Any) -> trust_metrics.SampledDrift:
             theta, network = ravel_pytree(policy)
             act, code = (lambda at: acts(network(at), few)), (lambda at: seen.encoder(network(at)))
-            by_code = lambda obs, code, act: features(seen.head, code, obs, act)
+            by_code = lambda obs, code, act: seen.head.features(code, obs, act)
             return trust_metrics.drift_of_actions(act, code, by_code, few, theta, reference)
 
         drift = delta(policy)
@@ -147,15 +135,11 @@ class _Seen(NamedTuple):
     ) -> Float[Array, "rows d"]:
         """Returns phi^pi of each row."""
         code = self.encoder(policy)
-        return vmap(lambda obs, act: features(self.head, code, obs, act))(obs, act)
+        return vmap(partial(self.head.features, code))(obs, act)
 
 
 def _critic_of_each(policies: Policy, critics: FunctionalCritic) -> Int[Array, " actors"]:
     return jnp.arange(ensembles.size(policies)) % ensembles.size(critics.head)
-
-
-def _norm(rows: Float[Array, "rows d"]) -> trust_metrics.Norm:
-    return trust_metrics.rough_norm(rows, RANGE, outside=math.inf)
 
 
 def acts(policy: Any, obs: Float[Array, "rows obs"]) -> Float[Array, "rows act"]:

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
-from fcritic.agents.actor_trust import features
 from fcritic.agents.losses import encode_all
 from fcritic.networks.critics import FunctionalCritic, PrimedHead
 from fcritic.types import Transition
@@ -79,11 +78,10 @@ def equations_of_policies(
                 plain, prior = head.head, vmap(head.prior)
                 after = logged.discount * prior(logged.next_obs, next_act)
                 reward = reward + discount * after - prior(logged.obs, logged.act)
-            seen, last = vmap(partial(features, plain, code)), plain.joint.layers[-1]
+            seen = vmap(partial(plain.features, code))
             here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
-            weights = jnp.concatenate([last.weight.reshape(-1), last.bias])
             first = seen(states, first_act)
-            return bellman_equation(here, there, reward, discount * logged.discount, first, weights)
+            return bellman_equation(here, there, reward, discount * logged.discount, first, plain.joint.weights)
 
         return vmap(of_critic)(critics.head, codes)
 

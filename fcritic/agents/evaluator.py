@@ -74,25 +74,18 @@ class Critic(eqx.Module):
         return jnp.zeros((len(probes), 0)) if self.encoder is None else self.encoder(probes)
 
 
-def activations(
-    head: MLP,
+def inputs(
     codes: Float[Array, "policies code"],
     obs: Float[Array, "policies batch obs"],
     act: Float[Array, "policies batch act"],
-) -> tuple[Float[Array, "policies batch _"], ...]:
-    """Returns the layers of Q(pi_j, s_jb, a_jb); a code is multiplied once for all rows of its policy."""
-    return head.activations(codes[:, None], obs, act) if codes.shape[-1] else head.activations(obs, act)
+) -> tuple[Float[Array, "policies _ _"], ...]:
+    """Returns the parts that a head takes for Q(pi_j, s_jb, a_jb); a code serves all rows of its policy."""
+    return (codes[:, None], obs, act) if codes.shape[-1] else (obs, act)
 
 
 def values(head: MLP, codes: Array, obs: Array, act: Array) -> Float[Array, "policies batch"]:
     """Returns Q(pi_j, s_jb, a_jb)."""
-    return activations(head, codes, obs, act)[-1][..., 0]
-
-
-def features(head: MLP, codes: Array, obs: Array, act: Array) -> Float[Array, "policies batch features"]:
-    """Returns phi^pi(s, a): the last hidden layer, in which the value is linear, and the constant 1."""
-    last = activations(head, codes, obs, act)[-2]
-    return jnp.concatenate([last, jnp.ones((*last.shape[:-1], 1))], axis=-1)
+    return head(*inputs(codes, obs, act))[..., 0]
 
 
 class Fitted(eqx.Module):
@@ -272,10 +265,8 @@ def equations_of(
 
     def of_critic(one: Critic) -> BellmanEquation:
         code = one.codes(described[None])
-        seen = lambda obs, act: features(one.head, code, obs[None], act[None])[0]
-        here, there = seen(logged.obs, logged.act), seen(logged.next_obs, next_act)
-        last = one.head.layers[-1]
-        weights = jnp.concatenate([last.weight[..., 0], last.bias])
-        return bellman_equation(here, there, reward, discount * logged.discount, seen(starts, first_act), weights)
+        phi = lambda obs, act: one.head.features(*inputs(code, obs[None], act[None]))[0]
+        here, there, first = phi(logged.obs, logged.act), phi(logged.next_obs, next_act), phi(starts, first_act)
+        return bellman_equation(here, there, reward, discount * logged.discount, first, one.head.weights)
 
     return vmap(of_critic)(critics)

@@ -3,10 +3,6 @@
 `fcritic.theory.trust` has both in closed form, for finite MDPs. Here features are rows, one for each pair (s, a) of
 a sample, and measures are the weights of these rows. The features of a network are its last hidden layer, in which
 the value is linear. On all pairs of a finite MDP, weighted by their probabilities, the estimates are exact.
-
-Where small directions count, a second moment A is not squared before it is inverted: its root R with R'R = A is
-carried, which QR updates block by block. Successor features are nearly collinear, and float32 has few digits.
-For the features of networks, of which only large directions count, `rough_norm` is faster.
 """
 
 from collections.abc import Callable
@@ -14,55 +10,36 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-RANGE = 1e-10
-"""Directions with less than this share of the largest second moment are outside of the data."""
-
-OUTSIDE = 1e-6
-"""Features with more than this share of their squared length there are outside; rounding leaves less."""
+RANGE = 1e-4
+"""Directions with less than this share of the largest second moment are outside of the data. Moments in float32
+tell shares far above 1e-7."""
 
 Rows = Float[Array, "rows d"]
 Weights = Float[Array, " rows"]
 
 
-def root(
-    features: Rows, weights: Weights | None = None, before: Float[Array, "directions d"] | None = None
-) -> Array:
-    """Returns R with R'R = sum of weights phi phi', and R_0'R_0 where a root was there `before`.
-
-    Without weights it is the mean.
-    """
-    scale = jnp.full(len(features), 1 / len(features)) if weights is None else weights
-    rows = jnp.sqrt(scale)[:, None] * features
-    return jnp.linalg.qr(rows if before is None else jnp.concatenate([before, rows]), mode="r")
-
-
 class Norm(NamedTuple):
-    """The norm ||u||_{A^-1} of Definition 1, infinite outside the range of A."""
+    """The norm ||u||_{A^-1} of Definition 1 within the range of A; what lies outside of it has no length here."""
 
     whitening: Float[Array, "d d"]
     """A map after which features have the second moment 1 in each covered direction, and none elsewhere."""
     null: Float[Array, "d d"]
-    """A map to what lies outside the range."""
+    """A map to what lies outside the range, where Definition 1 is infinite."""
     rank: Float[Array, ""]
     """The number of directions that A covers."""
-    outside: Float[Array, ""]
-    """The share of a squared length outside that is still none; where it is infinite all lengths are finite."""
 
     def squared(self, vectors: Float[Array, "*axes d"]) -> Float[Array, "*axes"]:
         """Returns ||u||^2_{A^-1} of each vector."""
-        return jnp.where(self.leaves(vectors), jnp.inf, jnp.sum((vectors @ self.whitening) ** 2, axis=-1))
-
-    def leaves(self, vectors: Float[Array, "*axes d"]) -> Bool[Array, "*axes"]:
-        """Returns whether each vector leaves the range of A."""
-        left_out = jnp.sum((vectors @ self.null) ** 2, axis=-1)
-        return left_out > self.outside * jnp.sum(vectors**2, axis=-1)
+        return jnp.sum((vectors @ self.whitening) ** 2, axis=-1)
 
     def share_outside(self, vectors: Rows, weights: Weights | None = None) -> Float[Array, ""]:
         """Returns the share of the mean squared length that lies outside the range of A."""
-        left_out = mean(jnp.sum((vectors @ self.null) ** 2, axis=-1), weights)
-        return left_out / jnp.maximum(mean(jnp.sum(vectors**2, axis=-1), weights), jnp.finfo(left_out.dtype).tiny)
+        left_out, whole = (
+            jnp.average(jnp.sum(each**2, axis=-1), weights=weights) for each in (vectors @ self.null, vectors)
+        )
+        return left_out / jnp.maximum(whole, jnp.finfo(left_out.dtype).tiny)
 
     def length(self, vectors: Float[Array, "*axes d"]) -> Float[Array, "*axes"]:
         """Returns ||u||_{A^-1} of each vector, whose slope at zero is zero."""
@@ -70,44 +47,12 @@ class Norm(NamedTuple):
         return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)
 
 
-def norm(
-    root: Float[Array, "directions d"], tolerance: float = RANGE, outside: float = OUTSIDE, ridge: float = 0.0
-) -> Norm:
-    """Returns ||.||_{A^-1} for A = R'R.
-
-    **Arguments:** `ridge`, as a share of A's mean eigenvalue, is added to what is covered.
-    """
-    values, directions = jnp.linalg.svd(root, full_matrices=True)[1:]
-    values = jnp.concatenate([values, jnp.zeros(len(directions) - len(values))]) ** 2  # fewer rows than features
-    return _norm(values, directions, tolerance, outside, ridge)
-
-
-def rough_norm(features: Rows, tolerance: float, outside: float) -> Norm:
-    """Returns the norm of the features' second moment in a fifth of the time, by squaring it.
-
-    For a tolerance far above float32's 1e-7, as networks need it; 1e-4 for instance.
-    """
-    values, directions = jnp.linalg.eigh(second_moment(features))
-    return _norm(values, directions.T, tolerance, outside, 0.0)
-
-
-def _norm(values: Array, directions: Array, tolerance: float, outside: float, ridge: float) -> Norm:
-    kept = values > tolerance * values.max()
-    damped = values + ridge * values.mean()
-    scale = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, damped, 1.0)), 0.0)
-    return Norm(
-        directions.T * scale[None],
-        directions.T * ~kept[None],
-        kept.sum().astype(values.dtype),
-        jnp.float32(outside),
-    )
-
-
-def mean(values: Float[Array, " rows"], weights: Weights | None = None) -> Float[Array, ""]:
-    """Returns the weighted mean of values that may be infinite where the weight is zero."""
-    if weights is None:
-        return values.mean()
-    return jnp.sum(weights * jnp.where(weights > 0, values, 0.0)) / weights.sum()
+def norm(features: Rows, weights: Weights | None = None) -> Norm:
+    """Returns the norm of the features' second moment."""
+    values, directions = jnp.linalg.eigh(second_moment(features, weights))
+    kept = values > RANGE * values.max()
+    scale = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, values, 1.0)), 0.0)
+    return Norm(directions * scale[None], directions * ~kept[None], kept.sum().astype(values.dtype))
 
 
 def coverage(logged: Norm, own: Rows, weights: Weights | None = None) -> Float[Array, ""]:
@@ -116,7 +61,7 @@ def coverage(logged: Norm, own: Rows, weights: Weights | None = None) -> Float[A
     **Arguments:** `logged` is the norm of the second moment of phi^pi over the data's pairs; `own` are the features
     of pairs as the policy meets them. It is the rank of `logged` where these are the data's pairs.
     """
-    return mean(logged.squared(own), weights)
+    return jnp.average(logged.squared(own), weights=weights)
 
 
 def second_moment(features: Rows, weights: Weights | None = None) -> Float[Array, "d d"]:
@@ -172,13 +117,12 @@ def drift_of_choices(
     """Returns Delta of a policy that draws one of some actions, from its slopes in its parameters."""
     lengths = reference.length(features)[..., None]
     weighted = weights[:, None, None] * probability_slopes
-    # A slope of zero times a feature out of range adds no error: the gradient does not use the weights there.
-    terms = jnp.where(weighted != 0, weighted * lengths, 0.0)
+    terms = weighted * lengths
     steepest = reference.length(jnp.moveaxis(feature_slopes, -1, -2)).max(axis=-1)
     return SampledDrift(
         first=jnp.abs(terms).sum(axis=(0, 1)).max(),
         first_printed=jnp.abs(terms.sum(axis=(0, 1))).max(),
-        second=mean(steepest.ravel(), (weights[:, None] * probabilities).ravel()),
+        second=jnp.average(steepest, weights=weights[:, None] * probabilities),
     )
 
 
@@ -218,9 +162,8 @@ def _lengths(
     """The length of each column of outer inner, without the columns themselves."""
     if not inner.shape[0]:
         return jnp.zeros(inner.shape[1])
-    squared = lambda part: jnp.sum(inner * ((part @ part.T) @ inner), axis=0).clip(0.0)
-    within, left_out = squared(outer.T @ reference.whitening), squared(outer.T @ reference.null)
-    return jnp.where(left_out > reference.outside * squared(outer.T), jnp.inf, jnp.sqrt(within))
+    part = outer.T @ reference.whitening
+    return jnp.sqrt(jnp.sum(inner * ((part @ part.T) @ inner), axis=0).clip(0.0))
 
 
 # Where a policy goes, as far as the data tell
@@ -255,7 +198,7 @@ def concentrability(visited: Float[Array, " rows"], weights: Weights | None = No
 
     Of n logged rows only n / E_mu[w^2] count for the policy. It is at most C(pi, mu) where features are complete.
     """
-    return mean(visited**2, weights)
+    return jnp.average(visited**2, weights=weights)
 
 
 def nearest(

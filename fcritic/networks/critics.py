@@ -81,6 +81,12 @@ class ValueHead(eqx.Module):
         """Returns the value of an action at a state under the policy with this code."""
         return self.joint(code, self.state_action(obs, act))[0]
 
+    def features(
+        self, code: Float[Array, " code"], obs: Float[Array, " obs"], act: Float[Array, " act"]
+    ) -> Float[Array, " d"]:
+        """Returns phi^pi(s, a), in which the value is linear."""
+        return self.joint.features(code, self.state_action(obs, act))
+
 
 class Prior(eqx.Module):
     """beta P(s, a), where P is a head with random weights that is never trained and sees no policy.

@@ -120,6 +120,19 @@ class MLP(eqx.Module):
             parts = (values[-1],)
         return tuple(values)
 
+    def features(self, *parts: Float[Array, "*#axes _"]) -> Float[Array, "*axes _"]:
+        """Returns the last hidden layer, or the input where there is none, and the constant 1.
+
+        The output is linear in them, by the `weights`; they are the features phi of its values.
+        """
+        seen = self.activations(*parts)[-2:-1] or parts
+        return jnp.concatenate([*seen, jnp.ones((*seen[0].shape[:-1], 1))], axis=-1)
+
+    @property
+    def weights(self) -> Float[Array, " _"]:
+        """The weights and the bias of the last layer, if it has one output."""
+        return jnp.concatenate([self.layers[-1].weight[:, 0], self.layers[-1].bias])
+
 
 def _mapped(function: Callable, axes: int) -> Callable:
     """Returns a function of one vector over so many leading axes."""

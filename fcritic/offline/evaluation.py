@@ -18,7 +18,7 @@ from fcritic.agents.evaluator import (
     Problem,
     Rows,
     equations_of,
-    features,
+    inputs,
     own_start_values,
     start_values,
     values,
@@ -51,9 +51,8 @@ WATCHED = 64
 COVERED = 4.0
 """The most coverage of a policy that is trusted, as a multiple of the data's own."""
 
-RANGE, OUTSIDE = 1e-4, 1e-2
-"""Directions with less than this share of the largest second moment are outside of the data, and so are features
-with more than this share of their squares there."""
+OUTSIDE = 1e-2
+"""Features with more than this share of their squares in directions outside of the data are outside themselves."""
 
 FAR_QUANTILE = 0.99
 """Of the distances from each logged pair (s, a) to the nearest other one: what is farther is far."""
@@ -456,15 +455,16 @@ def _signs(
     distances = jnp.concatenate([trust_metrics.nearest(met, taken, each), trust_metrics.nearest(begun, taken)])
     away = (distances > usual) * 1.0
     begins = jnp.full(len(begun), (1 - discount) / len(begun))
-    usually_away = trust_metrics.mean(away, jnp.concatenate([discount * logged.discount / len(taken), begins]))
+    usual_weights = jnp.concatenate([discount * logged.discount / len(taken), begins])
+    usually_away = jnp.average(away, weights=usual_weights)
 
     def by_one(critic: Critic) -> dict[str, Float[Array, ""]]:
         codes = critic.codes(described[None])
-        seen = lambda pairs: features(critic.head, codes, pairs.obs[None], pairs.act[None])[0]
+        seen = lambda pairs: critic.head.features(*inputs(codes, pairs.obs[None], pairs.act[None]))[0]
         worth = lambda pairs: values(critic.head, codes, pairs.obs[None], pairs.act[None])[0]
         taken = Pairs(logged.obs, logged.act)
         here, there, begun = seen(taken), seen(own), seen(first)
-        norm = trust_metrics.rough_norm(here, RANGE, outside=math.inf)
+        norm = trust_metrics.norm(here)
         ahead = discount * logged.discount
         visited = trust_metrics.visits(norm, here, there, begun, ahead)
         weights = jnp.concatenate([ahead * visited.clip(0.0) / len(visited), begins])
@@ -475,7 +475,7 @@ def _signs(
         error = logged.reward + discount * after - worth(taken)
         return {
             "coverage": jnp.where(left_out > OUTSIDE, jnp.inf, covered),
-            "far": jnp.maximum(trust_metrics.mean(away, weights), usually_away),
+            "far": jnp.maximum(jnp.average(away, weights=weights), usually_away),
             "concentrability": trust_metrics.concentrability(visited),
             "residual": jnp.sqrt(jnp.mean(error**2)),
         }

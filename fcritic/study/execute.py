@@ -110,8 +110,8 @@ def run_all(todo: list[RunProgress], budget: Budget, say: Callable[[str], None])
         spent = time.monotonic() - started
         rest = sum(other.frames_left for other in waiting[number:]) + max(0, each.run.steps - now)
         if now > each.frame:
-            left = duration(rest * spent / (now - each.frame))
-            say(f"  at frame {now:,} after {duration(spent)}; {left} left at this pace")
+            left = f"; {duration(rest * spent / (now - each.frame))} left at this pace" if rest else ""
+            say(f"  at frame {now:,} after {duration(spent)}{left}")
     return failed
 
 
