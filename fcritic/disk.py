@@ -182,6 +182,19 @@ class Place:
             return
         raise NotPlain(self.path, "is in the way of a folder")
 
+    @contextlib.contextmanager
+    def new_beside(self) -> Iterator["Place"]:
+        """A new folder beside it, to be filled and given its name, so that it is there whole or not at all."""
+        part = self.parent / f"{self.name}.tmp-{os.getpid()}"
+        try:
+            self.parent.make()
+            part.remove()  # of a dead process that had our number
+            part.make_new()
+            yield part
+        finally:  # after a success there is nothing left of it
+            with contextlib.suppress(OSError):
+                part.remove()
+
     def appending(self) -> io.FileIO:
         """The plain file, made where it is missing, open to be read, appended to and cut, and unbuffered.
 

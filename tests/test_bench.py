@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import loop, own_environment, peers, update
 from fcritic.cli import bench as cli_bench
-from fcritic.cli import checkout
 from fcritic.cli.dispatch import run
 from fcritic.errors import UsageError
 from fcritic.startup import backend
@@ -197,7 +196,7 @@ def test_benchmarks_are_not_looked_for_in_the_current_folder(tmp_path, monkeypat
     for name in ("__init__", "update"):
         (tmp_path / "benchmarks" / f"{name}.py").write_text("raise SystemExit('foreign code')")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkout, "BESIDE", tmp_path / "site-packages")
+    monkeypatch.setattr(cli_bench, "BESIDE", tmp_path / "site-packages")
     assert run(["bench", "update"]) == 2
     error = capsys.readouterr().err
     assert "path/to/benchmarks/NAME.py" in error and len(error.splitlines()) == 1

@@ -12,9 +12,9 @@ from test_losses import start
 
 from fcritic import ensembles
 from fcritic.agents import base
-from fcritic.agents.base import Learner, update
-from fcritic.agents.fac import Explore
-from fcritic.agents.recipes import RECIPES, changed_fields, find_recipe
+from fcritic.agents.base import Learner, options_of, update
+from fcritic.agents.fac import FAC, Explore
+from fcritic.agents.recipes import RECIPES, find_recipe
 from fcritic.errors import UsageError
 
 KEY = jax.random.key(3)
@@ -211,10 +211,11 @@ def test_exploration_noise_remembers_itself_and_is_unknown_to_the_critics(tiny, 
 
 
 def test_recipes_change_what_they_say():
-    assert changed_fields(find_recipe("fac")) == {}
-    assert set(changed_fields(find_recipe("fac-shared"))) == {"encoder"}
-    assert changed_fields(find_recipe("fac-first-term")) == {"second_term": 0.0}
-    assert changed_fields(find_recipe("fac-plain")) == {"functional": False}
+    changed = lambda name: dict(options_of(find_recipe(name)).items() - options_of(FAC()).items())
+    assert changed("fac") == {}
+    assert changed("fac-shared") == {"encoder.shared": True}
+    assert changed("fac-first-term") == {"second_term": 0.0}
+    assert changed("fac-plain") == {"functional": False}
     assert all(line for _, line in RECIPES.values())
     with pytest.raises(UsageError, match="did you mean fac-shared"):
         find_recipe("fac-shred")

@@ -45,8 +45,7 @@ RESULTS = ("theory", "exploration", "study")
 REASONS = {
     "disk": {"*": "the one place"},
     "api.to_onnx": {"tempfile.TemporaryFile(": "a nameless file of its own"},
-    "cli.bench": {"*": "where --out says"},
-    "cli.checkout": {"(BESIDE / folder).glob('*.py')": "the checkout that the package lies in"},
+    "cli.bench": {"*": "where --out says; the checkout that the package lies in"},
     "cli.dispatch": {"os.open(os.devnull, os.O_WRONLY)": "no file of anybody's"},
     "cli.experiment": {"tempfile.TemporaryDirectory()": "a new folder for quick trainings"},
     "cli.export": {"out.rglob('*')": "what it has just made"},

@@ -287,7 +287,7 @@ def update(
     if len(actor_due) > 1 and len(set(actor_due)) == 1:
         one = lambda state, inputs: _cycle(agent, state, *inputs, actor_due[0])
         state, metrics = jax.lax.scan(one, state, (groups, keys))
-        return state, _sum_first_axis(metrics)
+        return state, jax.tree.map(lambda leaf: leaf.sum(axis=0), metrics)
     each = []
     for number, due in enumerate(actor_due):
         group = jax.tree.map(lambda leaf, number=number: leaf[number], groups)
@@ -323,10 +323,6 @@ def _cycle(
     else:
         actor_metrics = {name: jnp.zeros(()) for name in agent.actor_metrics}
     return state, (critic_metrics, actor_metrics)
-
-
-def _sum_first_axis(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.sum(axis=0), tree)
 
 
 def options_of(group: Any, prefix: str = "") -> dict[str, Any]:

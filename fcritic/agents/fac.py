@@ -74,18 +74,10 @@ class FACState(eqx.Module):
         """The policies whose codes stand for the actors, where it is not they themselves."""
         return None if self.names is None else net(self.names)
 
-    def primed(self, heads: ValueHead) -> ValueHead | PrimedHead:
-        """Returns these heads, each with its prior where there are priors."""
-        return primed(heads, self.priors)
-
     @property
     def valued_by(self) -> FunctionalCritic:
         """The critics with their priors."""
-        return self.with_priors(self.critics.net)
-
-    def with_priors(self, critics: FunctionalCritic) -> FunctionalCritic:
-        """Returns these critics with the priors of the state."""
-        return with_priors(critics, self.priors)
+        return with_priors(self.critics.net, self.priors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,10 +274,10 @@ class FAC(AbstractAgent[FACState]):
         policies, dtype = seen_as(state.actors.net, state.known_by), self.compute_dtype
         if self.functional and self.encoder.probe_states == "replay":
             state = _probing_replay(state, batch)
-        targets = lower(state.primed(net(state.targets)), dtype)
+        targets = lower(primed(net(state.targets), state.priors), dtype)
 
         def loss(critics: FunctionalCritic) -> tuple[Float[Array, ""], Metrics]:
-            critics = lower(state.with_priors(critics), dtype)
+            critics = lower(with_priors(critics, state.priors), dtype)
             given = (critics, targets, policies, next_act, batch, self.discount)
             found, metrics = functional_critic_loss(*given, bonus, subset, self.pairing)
             if drawn is not None and cloud_act is not None:

@@ -185,13 +185,3 @@ def _own_recipe(name: str) -> AbstractAgent:
 def _require_dataclass(kind: type) -> None:
     if "__dataclass_fields__" not in vars(kind):  # of its own, not inherited
         raise UsageError(f"{kind.__name__} is not a dataclass; put @dataclasses.dataclass(frozen=True) above it")
-
-
-def changed_fields(agent: AbstractAgent) -> dict[str, object]:
-    """Returns the fields in which an agent differs from its algorithm's defaults."""
-    default = type(agent)()
-    return {
-        field.name: getattr(agent, field.name)
-        for field in dataclasses.fields(agent)
-        if getattr(agent, field.name) != getattr(default, field.name)
-    }

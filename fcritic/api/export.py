@@ -1,7 +1,6 @@
 """A trained agent to share: everything that acting and the viewers need, without the replay, and a card."""
 
 from collections import deque
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -36,22 +35,15 @@ def export(run: RunDirectory, out: str | Path, outcome: dict[str, Any]) -> Path:
         "README.md": card(run, outcome, out.name),
     }
     place = Place.of(os.path.abspath(out))
-    part = (
-        place.parent / f"{place.name}.tmp-{os.getpid()}"
-    )  # so that a failure leaves nothing that looks like an agent
     try:
-        place.parent.make()
-        part.make_new()
-        checkpoint.save(part / CHECKPOINTS / newest.name, groups, kept)
-        for name, text in files.items():
-            (part / name).write_new(text.encode())
-        (part / METRICS).write_new(_curves(run))
-        part.rename(place.name)
+        with place.new_beside() as part:  # so that a failure leaves nothing that looks like an agent
+            checkpoint.save(part / CHECKPOINTS / newest.name, groups, kept)
+            for name, text in files.items():
+                (part / name).write_new(text.encode())
+            (part / METRICS).write_new(_curves(run))
+            part.rename(place.name)
     except OSError as error:
         raise cannot_write("the agent", out, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.remove()
     return out
 
 

@@ -1,15 +1,21 @@
-"""`fcritic bench NAME`: runs a benchmark of the checkout, or a file that is shaped like one."""
+"""`fcritic bench NAME`: runs a benchmark of the checkout, or a file that is shaped like one.
 
+Benchmarks are not installed: they lie beside the package, or where the user says, and nowhere else.
+"""
+
+import importlib
 import json
 from pathlib import Path
 import sys
+from types import ModuleType
 from typing import Any
 
-from fcritic.cli.checkout import BESIDE, file_named, module_of, names_in
+import fcritic
 from fcritic.cli.parsing import parse
-from fcritic.errors import UsageError, cannot_write
+from fcritic.errors import UsageError, cannot_write, did_you_mean
 
-FOLDER = "benchmarks"
+BESIDE = Path(fcritic.__file__).parent.parent
+"""The folder that the package lies in; in a checkout it holds the other folders, too."""
 
 
 def bench(args: list[str]) -> None:
@@ -18,7 +24,7 @@ def bench(args: list[str]) -> None:
         print("\n".join(["usage: fcritic bench NAME|FILE.py [OPTIONS]", "", *_listed()]))
         return
     word, rest = args[0], args[1:]
-    path = file_named(word, FOLDER, "bench")
+    path = _file_named(word)
     if path.stem == "loop" and not {"-h", "--help"} & set(rest):  # it measures its own start, too
         _wake_device()
     module = module_of(path)
@@ -35,10 +41,48 @@ def bench(args: list[str]) -> None:
 
 def _listed() -> list[str]:
     try:
-        modules = {name: module_of(BESIDE / FOLDER / f"{name}.py") for name in names_in(FOLDER)}
+        modules = {name: module_of(path) for name, path in _known().items()}
     except UsageError as error:
         return [str(error)]
     return [f"  {name:<12} {(module.Options.__doc__ or '').strip()}" for name, module in modules.items()]
+
+
+def _known() -> dict[str, Path]:
+    """The file of each benchmark by its name, or an error where this is not a checkout."""
+    folder = BESIDE / "benchmarks"
+    if not ((BESIDE / "pyproject.toml").is_file() and (folder / "__init__.py").is_file()):
+        raise UsageError(
+            "benchmarks are not installed; they are in the folder benchmarks/ of a checkout of fcritic: name a "
+            "file of it, such as path/to/benchmarks/NAME.py"
+        )
+    return {path.stem: path for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
+
+
+def _file_named(word: str) -> Path:
+    """The file that a word of the command line means: a benchmark of the checkout, or a path to a file."""
+    if word.endswith(".py"):
+        path = Path(word).resolve()
+        if not path.is_file():
+            raise UsageError(f"{word} is not a file")
+        return path
+    known = _known()
+    if word not in known:
+        hint = did_you_mean(word, known) or f"; known are {', '.join(known)}"
+        raise UsageError(f"unknown bench '{word}'{hint}")
+    return known[word]
+
+
+def module_of(path: Path) -> ModuleType:
+    """The module of a file, imported from the folder that its outermost package lies in."""
+    top, name = path.parent, path.stem
+    while (top / "__init__.py").is_file():
+        top, name = top.parent, f"{top.name}.{name}"
+    if str(top) not in sys.path[:1]:
+        sys.path.insert(0, str(top))
+    module = importlib.import_module(name)
+    if Path(module.__file__ or "").resolve() != path.resolve():
+        raise UsageError(f"{path} cannot be loaded beside {module.__file__}, which has its name; rename it")
+    return module
 
 
 def _wake_device() -> None:

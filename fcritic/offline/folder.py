@@ -1,7 +1,6 @@
 """A dataset as a folder of this package's own: an array in NumPy's format for each field, and `dataset.json`."""
 
 from collections.abc import Callable
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -25,24 +24,18 @@ def write(folder: str | os.PathLike, dataset: Dataset, facts: dict[str, Any] | N
     place = Place.of(os.path.abspath(folder))
     if place.status() is not None:
         raise UsageError(f"{folder} exists already; choose another --out")
-    part = place.parent / f"{place.name}.tmp-{os.getpid()}"
     content = {"format": FORMAT} | dataset.interface().facts() | (facts or {})
     content |= {"transitions": len(dataset), "sources": list(dataset.sources)}
     text = json.dumps(content, indent=2) + "\n"
     try:
-        place.parent.make()
-        part.remove()  # of a dead process that had our number
-        part.make_new()
-        for name in FIELDS:
-            write_array(part / f"{name}.npy", getattr(dataset, name))
-        (part / FACTS).write_new(text.encode())
-        part.sync()
-        part.rename(place.name)
+        with place.new_beside() as part:
+            for name in FIELDS:
+                write_array(part / f"{name}.npy", getattr(dataset, name))
+            (part / FACTS).write_new(text.encode())
+            part.sync()
+            part.rename(place.name)
     except OSError as error:
         raise cannot_write("the dataset", folder, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.remove()
     return Path(folder)
 
 

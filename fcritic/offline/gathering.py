@@ -23,7 +23,7 @@ from fcritic.disk import Place
 from fcritic.envs import task_units
 from fcritic.envs.base import Units
 from fcritic.errors import CheckpointError, UsageError
-from fcritic.networks.policies import GaussianPolicy, Policy
+from fcritic.networks.policies import GaussianPolicy
 from fcritic.offline.candidates import PROBES, Act, Candidate, require_actions, verified
 from fcritic.offline.dataset import Dataset
 from fcritic.offline.interface import Interface
@@ -214,12 +214,6 @@ def _of_agent(agent: TrainedAgent, asked: Units) -> Iterator[Candidate]:
         act = _network(agent.policy(actor), normalizer, False, agent.units, asked)
         label = f"{agent.directory}@{agent.frame}{f'#{actor}' if agent.actors > 1 else ''}"
         yield Candidate(label, "run", act, task=agent.config.task)
-
-
-def of_policy(name: str, policy: Policy, agent: TrainedAgent, seen: Interface) -> Candidate:
-    """Returns a policy that maps an agent's normalised observations to actions in [-1, 1] as a candidate."""
-    normalizer = agent.normalizer if agent.config.normalize else None
-    return Candidate(name, "run", _network(policy, normalizer, False, agent.units, seen.units))
 
 
 def _same_bounds(own: Units, asked: Units) -> bool:

@@ -49,20 +49,14 @@ def save(directory: str | os.PathLike | Place, groups: Mapping[str, Arrays], fac
     # All that can fail without the disk fails here, before it is touched.
     files = {f"{group}.safetensors": arrays.encode(content) for group, content in groups.items()}
     manifest = _manifest(files, json.loads(json.dumps(facts)))
-    temporary = directory.parent / f"{directory.name}.tmp-{os.getpid()}"
     try:
-        directory.parent.make()
-        temporary.remove()  # of a dead process that had our number
-        temporary.make_new()
-        for name, data in (files | {MANIFEST: manifest}).items():
-            (temporary / name).write_new(data)
-        temporary.sync()
-        _move_into_place(temporary, directory)
+        with directory.new_beside() as temporary:
+            for name, data in (files | {MANIFEST: manifest}).items():
+                (temporary / name).write_new(data)
+            temporary.sync()
+            _move_into_place(temporary, directory)
     except OSError as error:
         raise cannot_write("checkpoint", directory.path, error) from error
-    finally:  # after a success there is nothing left of it
-        with contextlib.suppress(OSError):
-            temporary.remove()
 
 
 def _check_names(groups: Mapping[str, Arrays]) -> None:

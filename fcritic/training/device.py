@@ -217,11 +217,6 @@ class Device:
             self._programs[which] = pool.submit(self._compiled, which)
         pool.shutdown(wait=False)  # the end of the process waits: one that ends while it compiles may crash
 
-    @property
-    def compiling(self) -> bool:
-        """Whether the thread still compiles."""
-        return any(not program.done() for program in self._programs.values())
-
     def when_compiled(self, call: Callable[[], None]) -> None:
         """Calls a function for each program that is compiled ahead, when it is ready."""
         for program in self._programs.values():
