@@ -87,7 +87,6 @@ RETIRED: dict[str, dict[str, Any]] = {
     },
     "SAC": {"adam_epsilon": 1e-8},
     "TD3": {"adam_epsilon": 1e-8},
-    "TrainConfig": {},
 }
 """Options that are gone, by the class that had them, with the value at which an old run is still the same run."""
 
@@ -98,10 +97,6 @@ MOVED: dict[str, dict[str, str]] = {
         "rollout_actors": "explore.actors",
         "per_step_actor": "explore.per_step",
     },
-    "EncoderConfig": {},
-    "SAC": {},
-    "TD3": {},
-    "TrainConfig": {},
 }
 """Options that have another name or group now, by the class that had them: ``noise`` to ``explore.noise``."""
 

@@ -18,11 +18,12 @@ from fcritic.ensembles import member
 from fcritic.envs import Units
 from fcritic.networks.critics import FunctionalCritic
 from fcritic.training.replay import Normalizer
-from fcritic.view.values import critic_values, returns_to_go, whole_returns
+from fcritic.training.value_error import returns_to_go
+from fcritic.view.values import critic_values, whole_returns
 
 
 def test_returns_to_go_and_how_many_of_them_are_whole():
-    togo = returns_to_go(np.array([1.0, 2.0, 4.0]), np.array([1.0, 1.0, 0.0]), 0.5)
+    togo = returns_to_go(np.array([1.0, 2.0, 4.0]), 0.5 * np.array([1.0, 1.0, 0.0]))
     assert togo.tolist() == [1 + 0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4]
     assert whole_returns(10, True, 0.5) == 10
     # Four steps before the end the rest weighs 0.5^4 = 0.0625, three before it 0.125: more than a tenth.

@@ -24,7 +24,7 @@ from fcritic.kernels import policies as policy_kernels
 from fcritic.kernels.heads import standardise, standardise_backward
 from fcritic.kernels.pallas import Ref, Refs, Sums, call_on_rows, dot, dot_transposed, few_seeds, place
 from fcritic.kernels.weights import weight_gradient
-from fcritic.networks.actor_encoder import ActorEncoder, Block, attend
+from fcritic.networks.actor_encoder import ActorEncoder, Block, attend, looked_from
 from fcritic.networks.mlp import Linear
 from fcritic.networks.policies import Policy
 from fcritic.networks.precision import lower, on_gpu
@@ -86,7 +86,7 @@ def codes(encoder: ActorEncoder, policies: Policy) -> Float[Array, "actors code"
 
 def _sequence(encoder: ActorEncoder, policy: Policy) -> Float[Array, "tokens width"]:
     """`ActorEncoder.sequence`; kernels of policies leave out the first of three layers, where it is not read."""
-    probes = encoder.looked_from
+    probes = looked_from(encoder)
     policy = lower(policy, probes.dtype)
     if 0 not in {layer % 3 for layer in encoder.config.layers} and policy_kernels.fit(policy, probes):
         activations = (None, *policy_kernels.last_layers(policy, probes))

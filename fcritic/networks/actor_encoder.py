@@ -176,13 +176,8 @@ class ActorEncoder(eqx.Module):
 
     def sequence(self, policy: Policy) -> Float[Array, "tokens width"]:
         """Returns the tokens of a policy, without the summary."""
-        probes = self.looked_from
+        probes = looked_from(self)
         return jnp.concatenate(self.tokens(vmap(lower(policy, probes.dtype).activations)(probes)))
-
-    @property
-    def looked_from(self) -> Float[Array, "probes obs"]:
-        """The probe states; without gradient where they do not learn."""
-        return _looked_from(self)
 
     def tokens(self, activations: tuple[Float[Array, "probes _"] | None, ...]) -> list[Float[Array, "_ width"]]:
         """Returns the tokens of each layer that is read, from a policy's layers at the probe states.
@@ -196,7 +191,7 @@ class ActorEncoder(eqx.Module):
             )
         read: list[Any] = [activations[layer] for layer in layers]
         if self.config.tokens == "probes":
-            return [vmap(self.project)(*read, self.looked_from)]
+            return [vmap(self.project)(*read, looked_from(self))]
         projected = [vmap(self.project)(values.T) for values in read]
         placed = zip(projected, self.places, strict=True)
         return [values + jnp.broadcast_to(place, values.shape) for values, place in placed]
@@ -239,11 +234,12 @@ class ProbedBehaviour(eqx.Module):
 
     def __call__(self, policy: Policy) -> Float[Array, " code"]:
         """Returns the code of one policy."""
-        probes = _looked_from(self)
+        probes = looked_from(self)
         return self.reader(vmap(partial(behaviour, lower(policy, probes.dtype)))(probes))
 
 
-def _looked_from(encoder: ActorEncoder | ProbedBehaviour) -> Float[Array, "probes obs"]:
+def looked_from(encoder: ActorEncoder | ProbedBehaviour) -> Float[Array, "probes obs"]:
+    """Returns the probe states; without gradient where they do not learn."""
     return encoder.probes if encoder.config.train_probes else jax.lax.stop_gradient(encoder.probes)
 
 

@@ -224,20 +224,10 @@ class Evaluator:
             next_obs=logged.next_obs[chosen]
         )
         names = tuple(policy.name for policy in policies)
-        facts = (
-            config,
-            data.interface(),
-            data.describe(),
-            names,
-            sight,
-            probes,
-            starts,
-            witnesses,
-            learned,
-            updates,
-        )
-        known = [Evaluator(*facts, 1.0).value(policy).mean for policy in policies]
-        return Evaluator(*facts, max(float(np.ptp(known)), 2 * sight.reward_scale))
+        seen = (config, data.interface(), data.describe(), names, sight, probes, starts, witnesses)
+        fitted = Evaluator(*seen, learned, updates, 1.0)
+        known = [fitted.value(policy).mean for policy in policies]
+        return dataclasses.replace(fitted, span=max(float(np.ptp(known)), 2 * sight.reward_scale))
 
     def value(self, policy: Candidate) -> Estimate:
         """Returns what a policy is worth per episode start."""

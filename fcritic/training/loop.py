@@ -339,11 +339,8 @@ class Training:
 
     def close(self) -> None:
         """Closes logs and environments."""
-        self.report.close()
-        self.evaluator.close()
-        self.examiner.close()
-        self.auditor.close()
-        self.vector.close()
+        for each in (self.report, self.evaluator, self.examiner, self.auditor, self.vector):
+            each.close()
 
 
 def _environments(config: TrainConfig) -> envs.VectorEnv:

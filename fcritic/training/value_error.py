@@ -16,7 +16,6 @@ from fcritic import ensembles
 from fcritic.agents.fac import FAC
 from fcritic.agents.losses import encode_all
 from fcritic.config import TrainConfig
-from fcritic.envs import Fault
 from fcritic.training.device import SEED_AXES, Learning, TrainState
 from fcritic.training.evaluate import Evaluator
 
@@ -24,19 +23,19 @@ STATES = 64
 """Of an episode, at most."""
 
 
-class Auditor:
+class Auditor(Evaluator):
     """Plays one episode of every actor, in environments of its own that are kept between the times."""
 
     def __init__(self, config: TrainConfig):
-        self._agent, self._evaluator = config.agent, Evaluator(config, 1)
+        super().__init__(config, 1)
 
     def audit(self, learning: Learning, state: TrainState, frame: int) -> list[dict[str, Any]]:
         """What belongs to each seed's row of behaviour; nothing where trust is not measured."""
-        agent = self._agent
+        agent = self._config.agent
         if not (isinstance(agent, FAC) and agent.trust.measure):
             return []
         policies = vmap(agent.evaluation_policies)(state.agent)
-        played = self._evaluator.play(policies, state.normalizer, f"value error {frame}", path=True)
+        played = self.play(policies, state.normalizer, f"value error {frame}", path=True)
         assert played.path is not None
         followed = returns_to_go(played.path.reward, agent.discount)
         chosen = seen_to_the_end(played.lengths, played.path.ended, len(followed))
@@ -54,20 +53,14 @@ class Auditor:
             for seed in range(len(values))
         ]
 
-    def take_faults(self) -> list[Fault]:
-        """The faults that were skipped since the last call."""
-        return self._evaluator.take_faults()
 
-    def close(self) -> None:
-        """Closes the environments."""
-        self._evaluator.close()
-
-
-def returns_to_go(reward: Float[np.ndarray, "steps ..."], discount: float) -> Float[np.ndarray, "steps ..."]:
-    """Returns the discounted sum of what follows each step."""
+def returns_to_go(
+    reward: Float[np.ndarray, "steps ..."], discount: float | Float[np.ndarray, " steps"]
+) -> Float[np.ndarray, "steps ..."]:
+    """Returns the discounted rewards from each step to the end: G_t = r_t + gamma_t G_{t+1}."""
     found, after = np.empty(reward.shape), np.zeros(reward.shape[1:])
-    for step in range(len(reward) - 1, -1, -1):
-        found[step] = after = reward[step] + discount * after
+    for step, gamma in reversed(list(enumerate(np.broadcast_to(discount, len(reward))))):
+        found[step] = after = reward[step] + gamma * after
     return found
 
 

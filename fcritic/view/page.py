@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fcritic.envs import Units
+from fcritic.training.value_error import returns_to_go
 from fcritic.view.episode import Episode
 from fcritic.view.scene import ROTATION_ERROR, in_box, pack_poses, position_error, text_of
-from fcritic.view.values import Values, returns_to_go, whole_returns
+from fcritic.view.values import Values, whole_returns
 
 SCRIPTS = ("mathematics.js", "shapes.js", "drawing.js", "traces.js", "camera.js", "player.js")
 """The program of the page, in order."""
@@ -67,7 +68,7 @@ def episode_data(
         "rewards": text_of(episode.rewards),
         "actions": text_of(in_units(units, episode.actions).T),
         "observations": in_box(episode.obs[:, :MOST_TRACES]),
-        "measured": text_of(returns_to_go(episode.rewards, episode.discounts, gamma)),
+        "measured": text_of(returns_to_go(episode.rewards, gamma * episode.discounts)),
         "whole": whole_returns(steps, episode.terminated, gamma),
     }
     if values is not None:
@@ -94,7 +95,7 @@ def honesty(episode: Episode, values: Values | None, gamma: float) -> dict[str, 
     whole = whole_returns(len(episode.rewards), episode.terminated, gamma)
     if values is None or whole == 0:
         return None
-    measured = returns_to_go(episode.rewards, episode.discounts, gamma)[:whole]
+    measured = returns_to_go(episode.rewards, gamma * episode.discounts)[:whole]
     return {"states": whole, "value": float(values.value[:whole].mean()), "measured": float(measured.mean())}
 
 

@@ -39,15 +39,6 @@ def critic_values(agent: TrainedAgent, actor: int, obs: Float[np.ndarray, "state
     return Values(value, np.asarray(found.min(axis=0)), np.asarray(found.max(axis=0)))
 
 
-def returns_to_go(rewards: Trace, discounts: Trace, gamma: float) -> Trace:
-    """The discounted rewards from each action to the end of the episode: G_t = r_t + gamma d_t G_{t+1}."""
-    found, after = np.zeros(len(rewards)), 0.0
-    for step in range(len(rewards) - 1, -1, -1):
-        after = rewards[step] + gamma * discounts[step] * after
-        found[step] = after
-    return found
-
-
 MISSING = 0.1
 """The weight of what lies beyond a time limit, from which on a measured return is no longer called whole."""
 
