@@ -428,6 +428,20 @@ def test_how_far_a_training_is_is_said_while_it_runs(tmp_path, monkeypatch):
     assert any(line.startswith("  1,700 of 2,000 frames after ") and line.endswith(" s left") for line in said)
 
 
+def test_what_is_left_is_said_where_something_is(tmp_path, monkeypatch):
+    frames, said = iter((100, 200)), []
+
+    def play(each, *_):
+        (each.path / "checkpoints" / f"step-{next(frames):012d}").mkdir(parents=True)
+        return ""
+
+    monkeypatch.setattr(execute, "run_one", play)
+    for _ in range(2):
+        execute.run_all(progress(small(200), tmp_path), execute.Budget(None), said.append)
+    assert said[1] == "  at frame 100 after 0 s; 0 s left at this pace"
+    assert said[3] == "  at frame 200 after 0 s"
+
+
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path, monkeypatch):
     todo = progress(small(1500), tmp_path)
     monkeypatch.setattr(execute.sys, "executable", "false")

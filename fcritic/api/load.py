@@ -116,8 +116,7 @@ class TrainedAgent:
     def act(self, obs: Any, actor: int | Policy | None = None) -> np.ndarray:
         """Returns an actor's action without noise, in the task's units, for each observation."""
         batch, single = self._batch(obs)
-        normalizer = self.normalizer if self.config.normalize else None
-        found = np.asarray(valuation.actions(self._policy(actor), normalizer, batch))
+        found = np.asarray(valuation.actions(self._policy(actor), self.policy_normalizer, batch))
         scaled = self.units.actions.scale(found)
         return scaled[0] if single else scaled
 
@@ -132,7 +131,7 @@ class TrainedAgent:
         batch, single = self._batch(obs)
         self._warn_if_far(policy, batch)
         acts = None if act is None else self._actions(act, len(batch))
-        found = valuation.values(self.critics, self._sight, self._policy(policy), batch, acts)
+        found = valuation.values(self.critics, self.sight, self._policy(policy), batch, acts)
         return found[:, 0] if single else found
 
     def trust(self, policy: int | Policy, obs: Any) -> valuation.Trust:
@@ -148,8 +147,7 @@ class TrainedAgent:
                 warnings.warn(f"this value is unreliable: {trust.reason}", stacklevel=3)
 
     def _trust(self, policy: Policy, batch: Float[Array, "batch obs"]) -> valuation.Trust:
-        normalizer = self.normalizer if self.config.normalize else None
-        act = lambda each: np.asarray(valuation.actions(each, normalizer, batch))
+        act = lambda each: np.asarray(valuation.actions(each, self.policy_normalizer, batch))
         return valuation.trust(act(policy), np.stack([act(self.policy(actor)) for actor in range(self.actors)]))
 
     def gradient(
@@ -164,7 +162,7 @@ class TrainedAgent:
         if critic is not None and not 0 <= critic < count:
             raise UsageError(f"there is no critic {critic}; this agent has critics 0 to {count - 1}")
         batch, _ = self._batch(obs)
-        return valuation.gradient(self.critics, self._sight, self._policy(policy), batch, critic, second_term)
+        return valuation.gradient(self.critics, self.sight, self._policy(policy), batch, critic, second_term)
 
     def compare(self, policy_a: int | Policy, policy_b: int | Policy, obs: Any) -> Comparison:
         """Returns the difference in value between two policies at these observations, without running either."""
@@ -172,7 +170,7 @@ class TrainedAgent:
         for policy in (policy_a, policy_b):
             self._warn_if_far(policy, batch)
         each = [
-            valuation.values(self.critics, self._sight, self._policy(policy), batch)
+            valuation.values(self.critics, self.sight, self._policy(policy), batch)
             for policy in (policy_a, policy_b)
         ]
         return Comparison(np.asarray(each[0]) - np.asarray(each[1]))
@@ -187,7 +185,7 @@ class TrainedAgent:
         low, high = (
             jnp.asarray(bound, jnp.float32).ravel() for bound in (self.units.actions.low, self.units.actions.high)
         )
-        normalizer = self.normalizer if self.config.normalize else None
+        normalizer = self.policy_normalizer
 
         def in_the_networks_units(params: Any, obs: Float[Array, " obs"]) -> tuple[Array, ...]:
             raw = obs if normalizer is None else normalizer.undo(obs)
@@ -200,7 +198,7 @@ class TrainedAgent:
         policy = FunctionPolicy(in_the_networks_units, params)
         try:
             example = jax.ShapeDtypeStruct((1, self.spec.obs_dim), jnp.float32)
-            eqx.filter_eval_shape(valuation.values, self.critics, self._sight, policy, example)
+            eqx.filter_eval_shape(valuation.values, self.critics, self.sight, policy, example)
         except UsageError:
             raise
         except Exception as error:
@@ -226,7 +224,13 @@ class TrainedAgent:
             raise UsageError(f"the hidden activations of a controller are vectors, not of shape {wrong[0]}")
 
     @property
-    def _sight(self) -> Sight:
+    def policy_normalizer(self) -> Normalizer | None:
+        """The policies' normaliser; None where observations are not normalised."""
+        return self.normalizer if self.config.normalize else None
+
+    @property
+    def sight(self) -> Sight:
+        """What critics and policies see."""
         if not self.config.normalize:
             return Sight(None)
         same = self.normalizer is self.critic_normalizer

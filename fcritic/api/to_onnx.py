@@ -59,7 +59,7 @@ def require_place(out: str | Path) -> None:
 def encode(agent: TrainedAgent, actor: int | None = None) -> bytes:
     """Returns the content of the file of one actor, by default of the one who acts."""
     onnx, actor = _library(), agent.actor if actor is None else actor
-    policy, normalizer = agent.policy(actor), agent.normalizer if agent.config.normalize else None
+    policy, normalizer = agent.policy(actor), agent.policy_normalizer
     if not isinstance(policy, DeterministicPolicy | GaussianPolicy):
         raise UsageError(
             f"an actor of the kind {type(policy).__name__} cannot be written as ONNX, only the library's"

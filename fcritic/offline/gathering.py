@@ -210,8 +210,7 @@ def _drawn(
 def _of_agent(agent: TrainedAgent, asked: Units) -> Iterator[Candidate]:
     """Every actor of an agent that Python has loaded."""
     for actor in range(agent.actors):
-        normalizer = agent.normalizer if agent.config.normalize else None
-        act = _network(agent.policy(actor), normalizer, False, agent.units, asked)
+        act = _network(agent.policy(actor), agent.policy_normalizer, False, agent.units, asked)
         label = f"{agent.directory}@{agent.frame}{f'#{actor}' if agent.actors > 1 else ''}"
         yield Candidate(label, "run", act, task=agent.config.task)
 

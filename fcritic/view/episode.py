@@ -111,7 +111,7 @@ class Notebook:
 
 def actor_of(agent: TrainedAgent, number: int) -> Act:
     """Returns one of the actors of an agent, without exploration noise."""
-    policy, normalizer = agent.policy(number), agent.normalizer if agent.config.normalize else None
+    policy, normalizer = agent.policy(number), agent.policy_normalizer
     return lambda obs: np.asarray(valuation.actions(policy, normalizer, obs[None]))[0]
 
 

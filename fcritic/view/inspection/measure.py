@@ -105,11 +105,10 @@ class Rollouts:
         first = self._vector.obs[0, 0].copy()
         plain, discounted = np.zeros(self.width), np.zeros(self.width)
         alive, weight, steps = np.ones(self.width, bool), np.ones(self.width), 0
-        normalizer = self.agent.normalizer if self.agent.config.normalize else None
         while alive.any():
             if steps == EPISODE_LIMIT:
                 raise UsageError(f"the episodes of {self.agent.config.task} do not end within {steps:,} actions")
-            actions = _actions(policies, normalizer, self._vector.obs[0])
+            actions = _actions(policies, self.agent.policy_normalizer, self._vector.obs[0])
             transition, ended = self._vector.step(np.asarray(actions)[None])
             plain += alive * transition.reward[0]
             discounted += alive * weight * transition.reward[0]
@@ -141,7 +140,7 @@ def values(
     count, parts = ensembles.size(policies), []
     for start in range(0, count, CHUNK):
         index = np.minimum(np.arange(start, start + CHUNK), count - 1)
-        parts.append(np.asarray(_values(agent.critics, _sight(agent), ensembles.member(policies, index), obs)))
+        parts.append(np.asarray(_values(agent.critics, agent.sight, ensembles.member(policies, index), obs)))
     return np.concatenate(parts, axis=1)[:, :count]
 
 
@@ -169,7 +168,7 @@ def sensitivity(
 ) -> Float[np.ndarray, "critics probes"]:
     """How much values move with each probe state: the length of the gradient in it of the mean over states of
     Q_i(pi, s, pi(s)), averaged over the actors."""
-    return np.asarray(_sensitivity(agent.critics, _sight(agent), policies, obs))
+    return np.asarray(_sensitivity(agent.critics, agent.sight, policies, obs))
 
 
 @eqx.filter_jit
@@ -200,7 +199,3 @@ def probes(agent: TrainedAgent) -> Float[np.ndarray, "critics probes obs"]:
     found, count = critics.encoder.probes, ensembles.size(critics.head)
     stacked = jnp.broadcast_to(found, (count, *found.shape[-2:]))
     return np.asarray(agent.critic_normalizer.undo(stacked) if agent.config.normalize else stacked)
-
-
-def _sight(agent: TrainedAgent) -> Sight:
-    return Sight(agent.critic_normalizer if agent.config.normalize else None)
