@@ -1,6 +1,7 @@
 """Policies on slices through the space of actors: what critics say of them, and what they reach when they run."""
 
 from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,15 +11,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 import numpy as np
 
-from fcritic import ensembles, envs
+from fcritic import ensembles
 from fcritic.agents.cloud import HIGH, LOW
 from fcritic.agents.losses import encode_all
 from fcritic.api import valuation
 from fcritic.api.load import TrainedAgent
-from fcritic.envs.base import EPISODE_LIMIT
 from fcritic.errors import UsageError
 from fcritic.networks.critics import FunctionalCritic
-from fcritic.training.replay import Normalizer
+from fcritic.training.evaluate import Evaluator
 from fcritic.training.sight import Sight
 
 
@@ -76,8 +76,8 @@ class Rollouts:
 
     def __init__(self, agent: TrainedAgent, episodes: int, width: int = WIDTH):
         self.agent, self.episodes, self.width = agent, episodes, width
-        options = agent.config.env_options | {"seeds": [agent.seed], "on_fault": "stop"}
-        self._vector = envs.make_vector(agent.config.task, envs=width, salt="inspection", **options)
+        alone = dataclasses.replace(agent.config, seed=agent.seed, seeds=1, on_fault="stop")
+        self._evaluator = Evaluator(alone, episodes)
 
     def measure(self, policies: Any, progress: Callable[[int], None] = lambda done: None) -> Returns:
         """Runs a stack of policies; `progress` hears how many episodes are over."""
@@ -100,33 +100,13 @@ class Rollouts:
 
     def _episode(self, policies: Any, number: int) -> Returns:
         """One episode of each policy; all begin alike, since their environments have the same seed."""
-        (seed,) = envs.copy_seeds([self.agent.seed], 1, f"inspection {number}")
-        self._vector.restart([seed * self.width])
-        first = self._vector.obs[0, 0].copy()
-        plain, discounted = np.zeros(self.width), np.zeros(self.width)
-        alive, weight, steps = np.ones(self.width, bool), np.ones(self.width), 0
-        while alive.any():
-            if steps == EPISODE_LIMIT:
-                raise UsageError(f"the episodes of {self.agent.config.task} do not end within {steps:,} actions")
-            actions = _actions(policies, self.agent.policy_normalizer, self._vector.obs[0])
-            transition, ended = self._vector.step(np.asarray(actions)[None])
-            plain += alive * transition.reward[0]
-            discounted += alive * weight * transition.reward[0]
-            weight = weight * self.agent.config.agent.discount * transition.discount[0]
-            alive[[episode.env_index for episode in ended]] = False
-            steps += 1
-        return Returns(plain, discounted, first, steps)
+        of_seed = jax.tree.map(lambda leaf: leaf[None], (policies, self.agent.normalizer))
+        played = self._evaluator.play(*of_seed, f"inspection {number}", starts=1)
+        return Returns(played.returns[0], played.discounted[0], played.first[0, 0], int(played.lengths.max()))
 
     def close(self) -> None:
         """Closes the environments."""
-        self._vector.close()
-
-
-@jax.jit
-def _actions(
-    policies: Any, normalizer: Normalizer | None, obs: Float[Array, "policies obs"]
-) -> Float[Array, "policies act"]:
-    return vmap(lambda policy, seen: policy(seen))(policies, obs if normalizer is None else normalizer(obs))
+        self._evaluator.close()
 
 
 CHUNK = 8
