@@ -3,7 +3,8 @@
 Faults of an environment are another kind: nothing in the command line is wrong, the task is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+import contextlib
 import difflib
 import errno
 import math
@@ -127,3 +128,12 @@ def cannot_write(what: str, path: str | PathLike, error: OSError) -> CannotWrite
     """The error for a failed write: what was being written, where, why, and what to change."""
     advice = _WRITE_ADVICE.get(error.errno, "choose another --out")
     return CannotWrite(f"cannot write {what} to {path}: {error.strerror or error}; {advice}")
+
+
+@contextlib.contextmanager
+def writing(what: str, path: str | PathLike) -> Iterator[None]:
+    """A block that writes: where it fails, the error of one line follows."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(what, path, error) from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from fcritic.config import TrainConfig
 from fcritic.disk import Place
-from fcritic.errors import UsageError, cannot_write, one_line
+from fcritic.errors import UsageError, one_line, writing
 from fcritic.logs.metrics import each_row
 from fcritic.results.read import ROLLOUT_EPISODES
 from fcritic.runs import CHECKPOINTS, COMMANDS, CONFIG, METRICS, VERSIONS, checkpoint
@@ -35,15 +35,13 @@ def export(run: RunDirectory, out: str | Path, outcome: dict[str, Any]) -> Path:
         "README.md": card(run, outcome, out.name),
     }
     place = Place.of(os.path.abspath(out))
-    try:
-        with place.new_beside() as part:  # so that a failure leaves nothing that looks like an agent
-            checkpoint.save(part / CHECKPOINTS / newest.name, groups, kept)
-            for name, text in files.items():
-                (part / name).write_new(text.encode())
-            (part / METRICS).write_new(_curves(run))
-            part.rename(place.name)
-    except OSError as error:
-        raise cannot_write("the agent", out, error) from error
+    # Beside it, so that a failure leaves nothing that looks like an agent.
+    with writing("the agent", out), place.new_beside() as part:
+        checkpoint.save(part / CHECKPOINTS / newest.name, groups, kept)
+        for name, text in files.items():
+            (part / name).write_new(text.encode())
+        (part / METRICS).write_new(_curves(run))
+        part.rename(place.name)
     return out
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fcritic.api.load import TrainedAgent
 from fcritic.disk import Place
 from fcritic.envs.base import ActionRange
-from fcritic.errors import UsageError, cannot_write
+from fcritic.errors import UsageError, writing
 from fcritic.networks.mlp import MLP
 from fcritic.networks.policies import DeterministicPolicy, GaussianPolicy
 from fcritic.offline.apart import Apart
@@ -40,11 +40,9 @@ def to_onnx(agent: TrainedAgent, out: str | Path, actor: int | None = None) -> f
     if not different <= MOST_DIFFERENT:
         raise UsageError(f"{out} was not written: ONNX Runtime's actions differ by {different:g} of their range")
     place = Place.of(os.path.abspath(out))
-    try:
+    with writing("the policy", out):
         place.parent.make()
         place.replace(content)
-    except OSError as error:
-        raise cannot_write("the policy", out, error) from error
     return different
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import fcritic
 from fcritic.cli.parsing import parse
-from fcritic.errors import UsageError, cannot_write, did_you_mean
+from fcritic.errors import UsageError, did_you_mean, writing
 
 BESIDE = Path(fcritic.__file__).parent.parent
 """The folder that the package lies in; in a checkout it holds the other folders, too."""
@@ -35,7 +35,9 @@ def bench(args: list[str]) -> None:
     report = module.measure(options, _quiet if options.json else _say)
     text = json.dumps(report, indent=2)
     if options.out:
-        _write(Path(options.out), text)
+        with writing("the report", options.out):
+            Path(options.out).parent.mkdir(parents=True, exist_ok=True)
+            Path(options.out).write_text(f"{text}\n", encoding="utf-8")
     print(text if options.json else module.report_text(report))
 
 
@@ -99,11 +101,3 @@ def _say(line: str) -> None:
 
 def _quiet(line: str) -> Any:
     pass
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise cannot_write("the report", path, error) from error

@@ -9,7 +9,7 @@ import tyro
 
 from fcritic.cli.parsing import parse
 from fcritic.disk import Place, destination
-from fcritic.errors import cannot_write, require_at_least
+from fcritic.errors import require_at_least, writing
 from fcritic.logs.metrics import ASKED
 from fcritic.startup.backend import prepare
 
@@ -54,7 +54,9 @@ def inspect(args: list[str]) -> None:
     out.require_plain()
     agent = load(options.directory, options.seed)
     report = look(agent, options.actors, grid, episodes, _say)
-    _write(out, page(report))
+    with writing("the page", out.path):
+        out.parent.make()
+        out.replace(page(report).encode())
     print(json.dumps(report, indent=2) if options.json else _summary(report, out))
 
 
@@ -80,11 +82,3 @@ def _summary(report: dict[str, Any], out: Place) -> str:
         f"{asked}"
         f"wrote {out}"
     )
-
-
-def _write(place: Place, text: str) -> None:
-    try:
-        place.parent.make()
-        place.replace(text.encode())
-    except OSError as error:
-        raise cannot_write("the page", place.path, error) from error

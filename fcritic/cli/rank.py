@@ -14,7 +14,7 @@ from fcritic.agents.evaluator import EvaluatorConfig
 from fcritic.cli.parsing import parse
 from fcritic.cli.progress import Progress
 from fcritic.disk import destination
-from fcritic.errors import UsageError, cannot_write, one_line, require_at_least
+from fcritic.errors import UsageError, one_line, require_at_least, writing
 from fcritic.startup.backend import prepare
 from fcritic.training.console import duration
 
@@ -111,7 +111,8 @@ def rank(args: list[str]) -> None:
     if page is not None:
         from fcritic.view.ranking import page as drawn
 
-        _write(page, drawn(report))
+        with writing("the page", page.path):
+            page.replace(drawn(report).encode())
     if options.json:
         print(json.dumps(_finite(report), indent=2))
     else:
@@ -316,13 +317,6 @@ def _show(report: dict[str, Any], options: RankOptions) -> None:
     lines += [f"wrote {options.out}; open it in a browser"] * bool(options.out)
     for line in lines:
         print(line)
-
-
-def _write(page: Any, text: str) -> None:
-    try:
-        page.replace(text.encode())
-    except OSError as error:
-        raise cannot_write("the page", page.path, error) from error
 
 
 def _finite(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fcritic.disk import Place, whole_lines, write_all
-from fcritic.errors import UsageError, cannot_write
+from fcritic.errors import UsageError, cannot_write, writing
 from fcritic.runs import METRICS_LIMIT
 
 ROW_KEYS = ("seed", "env_steps", "kind")
@@ -96,10 +96,8 @@ class JSONLog:
     def position(self) -> int:
         """The size in bytes, once all of it is on disk: what a checkpoint records."""
         self.write([])
-        try:
+        with writing("metrics", self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise cannot_write("metrics", self.path, error) from error
         return self._file.seek(0, os.SEEK_END)
 
     def truncate(self, position: int) -> None:
@@ -117,10 +115,8 @@ class JSONLog:
                 f"{self.path} has no row that ends at byte {position}, where the checkpoint was taken: "
                 "it was edited; put the file back or choose another --out"
             )
-        try:
+        with writing("metrics", self.path):
             _cut(self._file, position)
-        except OSError as error:
-            raise cannot_write("metrics", self.path, error) from error
 
     def seeds_with(self, kind: str) -> set[int]:
         """Returns the seeds that have a row of this kind; skips lines that are not rows."""

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from fcritic.disk import Place, write_all
-from fcritic.errors import cannot_write
+from fcritic.errors import writing
 from fcritic.logs.metrics import numbers
 
 
@@ -38,11 +38,9 @@ class TensorBoardLog:
                 summary = scalar(f"{row['kind']}/{name}", value)
                 event = messages.Event(wall_time=time.time(), step=step, summary=summary)
                 events[seed] = events.get(seed, b"") + _record(event)
-        try:
+        with writing("TensorBoard events", self._place.path):
             for seed, data in events.items():
                 write_all(self._file(seed), data)
-        except OSError as error:
-            raise cannot_write("TensorBoard events", self._place.path, error) from error
 
     def close(self) -> None:
         """Close the event files; safe to call twice. What could not be written was reported by `write`."""

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from fcritic.disk import Place
-from fcritic.errors import CannotWrite, UsageError, cannot_write
+from fcritic.errors import CannotWrite, UsageError, writing
 from fcritic.logs.metrics import numbers
 
 PROJECT = "fcritic"
@@ -37,10 +37,8 @@ class TrackerLog:
         variables = {}
         if name == "wandb":
             folder = directory / f"wandb-{time.time_ns()}"
-            try:
+            with writing("the files of wandb", folder.path):
                 folder.make_new()
-            except OSError as error:
-                raise cannot_write("the files of wandb", folder.path, error) from error
             told |= {"dir": str(folder), "mode": os.environ.get("WANDB_MODE", "offline")}
             told["settings"] = {"silent": True}
             variables["WANDB_CACHE_DIR"] = os.environ.get("WANDB_CACHE_DIR", f"{folder}/cache")

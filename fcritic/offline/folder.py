@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcritic.disk import Place
-from fcritic.errors import UsageError, cannot_write
+from fcritic.errors import UsageError, writing
 from fcritic.offline.dataset import FIELDS, Dataset, blocks
 from fcritic.offline.interface import Interface
 from fcritic.offline.source import Arrays, Scale, Source, require_finite, told
@@ -27,15 +27,12 @@ def write(folder: str | os.PathLike, dataset: Dataset, facts: dict[str, Any] | N
     content = {"format": FORMAT} | dataset.interface().facts() | (facts or {})
     content |= {"transitions": len(dataset), "sources": list(dataset.sources)}
     text = json.dumps(content, indent=2) + "\n"
-    try:
-        with place.new_beside() as part:
-            for name in FIELDS:
-                write_array(part / f"{name}.npy", getattr(dataset, name))
-            (part / FACTS).write_new(text.encode())
-            part.sync()
-            part.rename(place.name)
-    except OSError as error:
-        raise cannot_write("the dataset", folder, error) from error
+    with writing("the dataset", folder), place.new_beside() as part:
+        for name in FIELDS:
+            write_array(part / f"{name}.npy", getattr(dataset, name))
+        (part / FACTS).write_new(text.encode())
+        part.sync()
+        part.rename(place.name)
     return Path(folder)
 
 

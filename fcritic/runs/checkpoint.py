@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 
 from fcritic.disk import NotPlain, Place, hash_of, require_memory
-from fcritic.errors import CheckpointError, UsageError, WithoutReplay, cannot_write
+from fcritic.errors import CheckpointError, UsageError, WithoutReplay, writing
 from fcritic.runs import arrays
 from fcritic.runs.arrays import Arrays
 
@@ -49,14 +49,11 @@ def save(directory: str | os.PathLike | Place, groups: Mapping[str, Arrays], fac
     # All that can fail without the disk fails here, before it is touched.
     files = {f"{group}.safetensors": arrays.encode(content) for group, content in groups.items()}
     manifest = _manifest(files, json.loads(json.dumps(facts)))
-    try:
-        with directory.new_beside() as temporary:
-            for name, data in (files | {MANIFEST: manifest}).items():
-                (temporary / name).write_new(data)
-            temporary.sync()
-            _move_into_place(temporary, directory)
-    except OSError as error:
-        raise cannot_write("checkpoint", directory.path, error) from error
+    with writing("checkpoint", directory.path), directory.new_beside() as temporary:
+        for name, data in (files | {MANIFEST: manifest}).items():
+            (temporary / name).write_new(data)
+        temporary.sync()
+        _move_into_place(temporary, directory)
 
 
 def _check_names(groups: Mapping[str, Arrays]) -> None:
@@ -236,11 +233,9 @@ def prune(folder: str | os.PathLike | Place, keep: int) -> list[dict]:
                 kept.append(verify(place))
         else:
             doomed = place.parent / f"{place.name}.tmp-{os.getpid()}"
-            try:
+            with writing("checkpoints", place.parent.path):
                 doomed.remove()
                 place.rename(doomed.name)  # so that a kill leaves no half-empty checkpoint
-            except OSError as error:
-                raise cannot_write("checkpoints", place.parent.path, error) from error
             with contextlib.suppress(OSError):
                 doomed.remove()
     return kept
@@ -250,11 +245,9 @@ def set_aside(faults: Mapping[Place, CheckpointError]) -> None:
     """Rename checkpoints that cannot be continued, so that they are no longer counted among those to keep."""
     for place, fault in faults.items():
         aside = place.parent / f"{'weights' if isinstance(fault, WithoutReplay) else 'damaged'}-{place.name}"
-        try:
+        with writing("checkpoints", place.parent.path):
             aside.remove()
             place.rename(aside.name)
-        except OSError as error:
-            raise cannot_write("checkpoints", place.parent.path, error) from error
 
 
 def sweep(folder: str | os.PathLike | Place) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fcritic.disk import Place, hash_of, read_exactly, require_memory, write_all
-from fcritic.errors import CheckpointError, UsageError, cannot_write
+from fcritic.errors import CheckpointError, UsageError, cannot_write, writing
 
 FILES_PER_RING = 8
 """Into how many files a ring's worth of rows is split: what may be removed late is an eighth of it."""
@@ -135,26 +135,22 @@ class ReplayLog:
         """Removes the files of which nothing is among these pieces, those of all checkpoints that are kept."""
         kept = {self._file(piece.first).name for piece in needed}
         self._pieces = [piece for piece in self._pieces if self._file(piece.first).name in kept]
-        try:
+        with writing("the replay", self.folder):
             for name in self._place.entries():
                 if _NAME.fullmatch(name) and name not in kept:
                     (self._place / name).remove()
-        except OSError as error:
-            raise cannot_write("the replay", self.folder, error) from error
 
     def resume(self, pieces: Iterable[Piece]) -> None:
         """Continues after these pieces; what was appended to the newest of their files later is cut off."""
         self._pieces = list(pieces)
         self._hash = None
-        try:
+        with writing("the replay", self.folder):
             if self._pieces:
                 newest = self._pieces[-1]
                 with self._file(newest.first).appending() as file:
                     file.truncate(newest.steps * self._bytes_per_step)
                     file.seek(0)
                     self._hash = hash_of(file)
-        except OSError as error:
-            raise cannot_write("the replay", self.folder, error) from error
 
     # Reading
 

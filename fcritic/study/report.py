@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from fcritic.disk import read_json, replace_file
-from fcritic.errors import UsageError, cannot_write
+from fcritic.errors import UsageError, writing
 from fcritic.runs.directory import RunDirectory
 from fcritic.runs.journal import elapsed
 from fcritic.runs.versions import versions
@@ -200,11 +200,9 @@ def _with_earlier(rows: list[dict[str, Any]], path: Path, study: Study, runs: Tr
 
 
 def _write(thing: str, path: Path, text: str) -> None:
-    try:
+    with writing(thing, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.encode())
-    except OSError as error:
-        raise cannot_write(thing, path, error) from error
 
 
 def markdown(title: str, parts: list[Section]) -> str:

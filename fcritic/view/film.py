@@ -15,7 +15,7 @@ from fcritic.api.load import TrainedAgent
 from fcritic.disk import Place
 from fcritic.envs import AbstractEnv, GymEnv
 from fcritic.envs.arguments import split
-from fcritic.errors import UsageError, cannot_write
+from fcritic.errors import UsageError, writing
 from fcritic.startup.doctor import can_draw
 from fcritic.view.episode import actor_of, play
 from fcritic.view.scene import radius_of, tracked_body
@@ -136,7 +136,7 @@ class Film:
         """Ends the film, gives it its name and returns its size in bytes."""
         if self.trouble is not None:
             raise self.trouble
-        try:
+        with writing("the film", self._out.path):
             self._encoder.stdin.close()
             self._encoder.stdin = None
             if self._encoder.wait():
@@ -144,8 +144,6 @@ class Film:
             film = self._part.read_bytes()
             self._out.replace(film)
             return len(film)
-        except OSError as error:
-            raise cannot_write("the film", self._out.path, error) from error
 
     def close(self) -> None:
         """Ends what is open; a film that was not finished is taken away."""

@@ -7,7 +7,7 @@ from fcritic import envs
 from fcritic.agents.sac import SAC
 from fcritic.api.load import TrainedAgent
 from fcritic.disk import Place
-from fcritic.errors import cannot_write
+from fcritic.errors import writing
 from fcritic.view.episode import LIMIT, Episode, actor_of, record
 from fcritic.view.page import (
     accuracy,
@@ -32,10 +32,8 @@ def write_replay(agent: TrainedAgent, actors: list[int], episode_seed: int, out:
     values = [critic_values(agent, index, episode.obs) for index, episode in zip(actors, episodes, strict=True)]
     data = page_data(agent, actors, episode_seed, scene, episodes, values)
     text = page(f"{agent.config.task}: {agent.config.recipe}", data).encode()
-    try:
+    with writing("the page", str(out)):
         Place.of(out).replace(text)
-    except OSError as error:
-        raise cannot_write("the page", str(out), error) from error
     outcome = {name: data[name] for name in data if name not in ("scene", "episodes")}
     gamma, units = agent.config.agent.discount, agent.units
     told = [
