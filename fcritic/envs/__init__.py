@@ -27,23 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbstractEnv",
-    "Code",
-    "DMCEnv",
     "EnvState",
     "Episode",
     "Fault",
-    "FiniteEnv",
     "GymEnv",
     "ProbeEnv",
     "Step",
     "Task",
-    "TrapEnv",
     "Units",
     "VectorEnv",
     "code_of",
     "copy_seeds",
-    "dmc_tasks",
-    "finite_tasks",
     "from_gym_vector",
     "gym_tasks",
     "make",
@@ -52,7 +46,6 @@ __all__ = [
     "probe_tasks",
     "task_spec",
     "task_units",
-    "with_arguments",
 ]
 
 

@@ -1,7 +1,5 @@
 """The replay of a run as logged data: the rows of its ring, put back into the episodes that they came from."""
 
-import warnings
-
 import numpy as np
 
 from fcritic.api.trust import config_of
@@ -26,7 +24,9 @@ def of_run(path: str, task: Task | None = None) -> Source:
     config = config_of(run, task)
     spec, units = task_units(config.task)
     rows = ReplayLog(run.replay, (config.seeds, config.envs, width_of(spec)), config.replay)
-    record = _newest(run, rows, config)
+    record = checkpoint.newest(run.checkpoints, lambda place: _record(place, rows, run, config))
+    if record is None:
+        raise run.no_checkpoint_yet()
     steps = record.written - record.oldest
     fill = lambda into, _: _fill(path, rows, record, spec, into)
     bounds = (units.actions.low, units.actions.high)
@@ -35,24 +35,8 @@ def of_run(path: str, task: Task | None = None) -> Source:
     return Source(path, count, *shapes, fill, bounds, config.task, config.action_repeat)
 
 
-def _newest(run: RunDirectory, rows: ReplayLog, config: TrainConfig) -> Record:
-    """What the newest checkpoint whose replay is whole says of it; damaged ones are named in a warning."""
-    faults: list[CheckpointError] = []
-    for place in checkpoint.newest_first(run.checkpoints):
-        try:
-            record = _record(place, rows, run, config)
-        except CheckpointError as error:
-            faults.append(error)
-            continue
-        if faults:
-            warnings.warn(f"skipped: {checkpoint.in_words(faults)}", stacklevel=2)
-        return record
-    if faults:
-        raise checkpoint.none_usable(run.checkpoints, faults)
-    raise run.no_checkpoint_yet()
-
-
 def _record(place: Place, rows: ReplayLog, run: RunDirectory, config: TrainConfig) -> Record:
+    """What a checkpoint says of its replay, which must be whole."""
     facts = checkpoint.verify(place, [])["facts"]
     if facts.get("exported") is True:
         raise UsageError(

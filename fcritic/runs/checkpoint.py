@@ -6,7 +6,7 @@ folder with the final name is always whole. Nothing here unpickles anything. Fur
 checkpoints is the newest, which may go, and what killed processes have left.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import contextlib
 import errno
 import hashlib
@@ -14,7 +14,7 @@ import io
 import json
 import os
 import re
-from typing import Any
+from typing import Any, TypeVar
 import warnings
 
 import numpy as np
@@ -23,6 +23,8 @@ from fcritic.disk import NotPlain, Place, hash_of, require_memory
 from fcritic.errors import CheckpointError, UsageError, WithoutReplay, writing
 from fcritic.runs import arrays
 from fcritic.runs.arrays import Arrays
+
+Read = TypeVar("Read")
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -189,20 +191,30 @@ def _open_group(directory: Place, manifest: dict, group: str, most: int | None =
 
 
 def latest(folder: str | os.PathLike | Place) -> Place | None:
-    """The newest whole checkpoint ``step-<12 digits>`` in a folder; None where there is no checkpoint at all.
+    """The newest whole checkpoint ``step-<12 digits>`` in a folder; None where there is no checkpoint at all."""
 
-    One line warns of damaged ones that were passed over. If none is whole, that is an error.
+    def whole(place: Place) -> Place:
+        verify(place)
+        return place
+
+    return newest(folder, whole)
+
+
+def newest(folder: str | os.PathLike | Place, read: Callable[[Place], Read]) -> Read | None:
+    """What is read of the newest checkpoint that can be read; None where there is no checkpoint at all.
+
+    One line warns of damaged ones that were passed over. If none can be read, that is an error.
     """
     faults: list[CheckpointError] = []
     for place in newest_first(folder):
         try:
-            verify(place)
+            found = read(place)
         except CheckpointError as error:
             faults.append(error)
             continue
         if faults:
             warnings.warn(f"skipped: {in_words(faults)}", stacklevel=2)
-        return place
+        return found
     if faults:
         raise none_usable(folder, faults)
     return None
