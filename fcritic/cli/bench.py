@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 import sys
 from types import ModuleType
-from typing import Any
 
 import fcritic
 from fcritic.cli.parsing import parse
@@ -32,7 +31,7 @@ def bench(args: list[str]) -> None:
         if not hasattr(module, part):
             raise UsageError(f"{word} is not a benchmark: it has no {part}")
     options = parse(module.Options, rest, f"bench {word}")
-    report = module.measure(options, _quiet if options.json else _say)
+    report = module.measure(options, (lambda line: None) if options.json else _say)
     text = json.dumps(report, indent=2)
     if options.out:
         with writing("the report", options.out):
@@ -97,7 +96,3 @@ def _wake_device() -> None:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _quiet(line: str) -> Any:
-    pass

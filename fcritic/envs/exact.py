@@ -103,7 +103,7 @@ def river_swim(length: int = 6, horizon: int | None = None) -> Task:
     return Task(f"riverswim-{length}", None, P[None], reward[None], noise, horizon, 1 - 1 / horizon, right)
 
 
-def deep_sea(size: int, stochastic: bool = False, mapping_seed: int = MAPPING_SEED) -> Task:
+def deep_sea(size: int, stochastic: bool = False) -> Task:
     """Returns DeepSea, where a diver on a grid falls one row per step and drifts one column left or right.
 
     Only going right in every row reaches the treasure of 1. Each step right costs 0.01 / size. The action that goes
@@ -112,7 +112,7 @@ def deep_sea(size: int, stochastic: bool = False, mapping_seed: int = MAPPING_SE
     """
     if size < 2:
         raise UsageError(f"a sea needs at least 2 columns, not {size}")
-    right = np.random.RandomState(mapping_seed).binomial(1, 0.5, [size, size])
+    right = np.random.RandomState(MAPPING_SEED).binomial(1, 0.5, [size, size])
     P, reward, noise = np.zeros((size, size, 2, 3)), np.zeros((size, size, 2)), np.zeros((size, size, 2))
     rows, cells = np.indices((size, size))
     fails = 1 / size if stochastic else 0.0
