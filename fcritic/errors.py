@@ -98,12 +98,12 @@ def option_hint(name: str, options: Iterable[str]) -> str:
     return did_you_mean(name, options, cutoff=0.66)
 
 
-def did_you_mean(name: str, options: Iterable[str], count: int = 1, cutoff: float = 0.5) -> str:
+def did_you_mean(name: str, options: Iterable[str], cutoff: float = 0.5) -> str:
     """The part of a message that names the closest known option, or nothing where none is close."""
     options = list(options)
     folded = {option.casefold(): option for option in options}
-    close = difflib.get_close_matches(name.casefold(), folded, n=count, cutoff=cutoff)
-    return f"; did you mean {' or '.join(folded[match] for match in close)}?" if close else ""
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=cutoff)
+    return f"; did you mean {folded[close[0]]}?" if close else ""
 
 
 def listed(options: Iterable[str], most: int = 5) -> str:

@@ -191,7 +191,7 @@ class EvaluatorConfig:
         policies, rows = self.batch
         drawn = policy_pool[jax.random.randint(policy_key, (policies,), 0, len(policy_pool))]
         where = row_pool[jax.random.randint(row_key, (policies, rows), 0, len(row_pool))]
-        batch = jax.tree.map(lambda leaf: leaf[where], problem.rows)
+        batch = ensembles.member(problem.rows, where)
         probes, next_act = problem.probes[drawn], problem.next_act[drawn[:, None], where]
         online = fitted.critic.net
         next_value = values(fitted.target, online.codes(probes), batch.next_obs, next_act)

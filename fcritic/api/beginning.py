@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 import numpy as np
 
+from fcritic import ensembles
 from fcritic.agents.base import AbstractAgent, Learner, options_of
 from fcritic.api.trust import config_of
 from fcritic.config import TYPED, TrainConfig, as_words
@@ -72,7 +73,7 @@ def _learned(config: TrainConfig, name: str, learning: Learning) -> tuple[TrainS
     learned = unflatten(like, arrays)
     ours = jax.tree.structure(without_replay(shapes_of(learning, 1)))
     learned = jax.tree.unflatten(ours, jax.tree.leaves(learned))  # optimisers may be chained in another way
-    picked = jax.tree.map(lambda leaf: leaf[places], (learned.agent, learned.normalizer))
+    picked = ensembles.member((learned.agent, learned.normalizer), places)
     frame = int(newest.name.removeprefix("step-"))
     learned = eqx.tree_at(lambda s: (s.agent, s.normalizer), learned, picked)
     return learned, f"beginning with the agents of {name} at frame {frame:,}"

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from fcritic import code
+from fcritic import code, ensembles
 from fcritic.agents.base import net
 from fcritic.api.load import TrainedAgent
 from fcritic.api.valuation import critics_of
@@ -38,7 +36,7 @@ class Moment:
         config, seed = self.config, self.config.seed if seed is None else seed
         if seed not in config.seed_numbers:
             raise UsageError(f"there is no seed {seed} in {self.directory}")
-        of_seed = lambda tree: jax.tree.map(lambda leaf: leaf[config.seed_numbers.index(seed)], tree)
+        of_seed = lambda tree: ensembles.member(tree, config.seed_numbers.index(seed))
         learned, seen = of_seed(self._state.agent), of_seed(self._state.normalizer)
         policies = net(config.agent.evaluation_policies(learned))
         place = (config, *task_units(config.task), seed, self.frame, self.directory)

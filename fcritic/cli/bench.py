@@ -25,7 +25,11 @@ def bench(args: list[str]) -> None:
     word, rest = args[0], args[1:]
     path = _file_named(word)
     if path.stem == "loop" and not {"-h", "--help"} & set(rest):  # it measures its own start, too
-        _wake_device()
+        # As `fcritic train` does it, before all that a training needs is imported.
+        from fcritic.startup.backend import prepare, wake_device
+
+        prepare()
+        wake_device()
     module = module_of(path)
     for part in ("Options", "measure", "report_text"):
         if not hasattr(module, part):
@@ -84,14 +88,6 @@ def module_of(path: Path) -> ModuleType:
     if Path(module.__file__ or "").resolve() != path.resolve():
         raise UsageError(f"{path} cannot be loaded beside {module.__file__}, which has its name; rename it")
     return module
-
-
-def _wake_device() -> None:
-    """As `fcritic train` does it, before all that a training needs is imported."""
-    from fcritic.startup.backend import prepare, wake_device
-
-    prepare()
-    wake_device()
 
 
 def _say(line: str) -> None:

@@ -159,6 +159,10 @@ class Sight(NamedTuple):
         """Returns values in the rewards' own units."""
         return self.reward_mean / (1 - discount) + self.reward_scale * np.asarray(values, np.float64)
 
+    def end_value(self, discount: float) -> np.float32:
+        """Returns what it is worth to have ended, as critics see it."""
+        return np.float32(-self.reward_mean / (1 - discount) / self.reward_scale)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evaluator:
@@ -211,7 +215,7 @@ class Evaluator:
         )
         problem = Problem(
             jax.tree.map(jnp.asarray, rows),
-            jnp.float32(-sight.reward_mean / (1 - config.discount) / sight.reward_scale),
+            jnp.asarray(sight.end_value(config.discount)),
             jnp.asarray(np.stack([_described(policy, probes, rng) for policy in policies])),
             jnp.asarray(np.stack([policy.act(logged.next_obs, rng) for policy in policies])),
             *_pools(config, len(logged.obs), len(policies), rng),
@@ -231,7 +235,7 @@ class Evaluator:
 
     def value(self, policy: Candidate) -> Estimate:
         """Returns what a policy is worth per episode start."""
-        rng = np.random.default_rng(0)
+        rng, discount = np.random.default_rng(0), self.config.discount
         starts = np.repeat(self.starts, DRAWS, axis=0) if policy.stochastic else self.starts
         act, seen = policy.act(starts, rng), self.sight(starts)
         described, critics = _described(policy, self.probes, rng), self._critics_of(policy)
@@ -239,12 +243,12 @@ class Evaluator:
             found = own_start_values(critics, jnp.asarray(seen), jnp.asarray(act[None]))
         else:
             found = start_values(critics, jnp.asarray(described[None]), jnp.asarray(seen), jnp.asarray(act[None]))
-        heads = self.sight.worth(np.asarray(found).reshape(-1), self.config.discount)
+        heads = self.sight.worth(np.asarray(found).reshape(-1), discount)
         change = 0.0
         if self.config.correct and self.config.method != "fqe":
             rows = self.witnesses._replace(next_obs=self.sight(self.witnesses.next_obs))
             next_act = policy.act(self.witnesses.next_obs, rng)
-            facts = (described, rows, next_act, seen, act, np.float32(self.config.discount), self._end_value)
+            facts = (described, rows, next_act, seen, act, np.float32(discount), self.sight.end_value(discount))
             change = self.sight.reward_scale * corrections(equations_of(critics, *jax.tree.map(jnp.asarray, facts)))
         corrected = heads + change
         if not np.isfinite(corrected).all():
@@ -293,11 +297,6 @@ class Evaluator:
         ]
         return Ranking(sorted(rows, key=lambda row: -row.estimate.mean))
 
-    @property
-    def _end_value(self) -> np.float32:
-        """What it is worth to have ended, as critics see it."""
-        return np.float32(-self.sight.reward_mean / (1 - self.config.discount) / self.sight.reward_scale)
-
     def _critics_of(self, policy: Candidate) -> Critic:
         """The critics that value a policy, stacked: with `fqe` its own, else all."""
         if self.config.method != "fqe":
@@ -314,12 +313,12 @@ class Evaluator:
         gamma P d_pi: first states, and logged next states weighted by how often the policy would come there, with
         the actions that it takes. What is far counts on all logged states too, whatever these weights are.
         """
-        rng, starts = np.random.default_rng(0), self.starts
+        rng, starts, discount = np.random.default_rng(0), self.starts, self.config.discount
         rows = jax.tree.map(lambda leaf: leaf[:: -(-len(leaf) // JUDGES)], self.witnesses)
         critics, codes = self._critics_of(policy), _described(policy, self.probes, rng)
         own = Pairs(self.sight(rows.next_obs), policy.act(rows.next_obs, rng))
         first = Pairs(self.sight(starts), policy.act(starts, rng))
-        facts = (codes, rows._replace(next_obs=own.obs), own, first, self.config.discount, self._end_value)
+        facts = (codes, rows._replace(next_obs=own.obs), own, first, discount, self.sight.end_value(discount))
         of_each = _signs(critics, *jax.tree.map(jnp.asarray, facts))
         found = {name: float(np.mean(value)) for name, value in of_each.items()}
         found["concentrability"] = float(np.median(of_each["concentrability"]))  # one equation may be singular
@@ -395,19 +394,8 @@ class Evaluator:
         witnesses = Rows(*(found[f"witness_{name}"] for name in Rows._fields))
         seen = dataclasses.replace(seen, samples=found["samples"])
         networks = unflatten(critic, arrays["critics"])
-        return Evaluator(
-            config,
-            seen,
-            data,
-            tuple(names),
-            sight,
-            found["probes"],
-            found["starts"],
-            witnesses,
-            networks,
-            updates,
-            numbers[2],
-        )
+        states = (found["probes"], found["starts"], witnesses)
+        return Evaluator(config, seen, data, tuple(names), sight, *states, networks, updates, numbers[2])
 
 
 FORMAT = 3
