@@ -35,8 +35,11 @@ def weights(measure) -> jax.Array:
     return jnp.asarray(np.asarray(measure).ravel(), jnp.float32)
 
 
-def norm_of(phi, measure) -> sampled.Norm:
-    return sampled.norm(flat(phi), weights(measure))
+def norm_of(phi, measure, **options) -> sampled.Norm:
+    return sampled.norm(flat(phi), weights(measure), **options)
+
+
+DEFINITION_1 = {"outside": sampled.OUTSIDE}
 
 
 def test_coverage_of_all_pairs_is_the_exact_one(linear):
@@ -52,10 +55,19 @@ def test_coverage_does_not_depend_on_coordinates(linear):
     mdp, features = linear
     target, behaviour = policies(3)
     own, logged = pairs_of(mdp, target), pairs_of(mdp, behaviour)
-    change = np.eye(D) + 0.3 * np.random.default_rng(0).normal(size=(D, D))
-    plain, changed = features(target), np.asarray(features(target)) @ change
+    plain, rng = features(target), np.random.default_rng(0)
+    changed = np.asarray(plain) @ (np.eye(D) + 0.3 * rng.normal(size=(D, D)))
     of = lambda phi: float(sampled.coverage(norm_of(phi, logged), flat(phi), weights(own)))
     assert of(changed) == pytest.approx(of(plain), rel=1e-3)
+    far = np.asarray(plain) @ rng.normal(
+        size=(D, D)
+    )  # where the smallest directions are below what float32 can tell
+    with jax.enable_x64(True):
+        rows, own_, logged_ = (np.asarray(each, np.float64) for each in (np.reshape(far, (-1, D)), own, logged))
+        exactly = sampled.norm(jnp.asarray(rows), jnp.asarray(logged_.ravel()), least=1e-12, **DEFINITION_1)
+        assert float(sampled.coverage(exactly, jnp.asarray(rows), jnp.asarray(own_.ravel()))) == pytest.approx(
+            of(plain), rel=1e-4
+        )
     visited = lambda phi: float(sampled.concentrability(rate_of(mdp, target, phi, logged), weights(logged)))
     assert visited(changed) == pytest.approx(visited(plain), rel=1e-3)
 
@@ -65,16 +77,21 @@ def test_policies_without_common_actions_need_common_features():
     target, behaviour = disjoint_policies(mdp)
     own, logged = pairs_of(mdp, target), pairs_of(mdp, behaviour)
     tabular = np.eye(STATES * 4).reshape(STATES, 4, -1)
+    assert sampled.coverage(norm_of(tabular, logged, **DEFINITION_1), flat(tabular), weights(own)) == np.inf
     assert norm_of(tabular, logged).share_outside(flat(tabular), weights(own)) == pytest.approx(1.0)
     shared = features(target)
     assert norm_of(shared, logged).share_outside(flat(shared), weights(own)) < 1e-6
-    found = float(sampled.coverage(norm_of(shared, logged), flat(shared), weights(own)))
+    found = float(sampled.coverage(norm_of(shared, logged, **DEFINITION_1), flat(shared), weights(own)))
     assert found == pytest.approx(float(exact.coverage(shared, own, logged)), rel=1e-4)
     assert found < 100
 
 
-def test_a_direction_that_was_never_logged_is_outside_where_it_is_visited():
+def test_a_direction_that_was_never_logged_is_infinite_where_it_is_visited():
     phi = jnp.eye(2)
+    strict = sampled.norm(phi[:1], **DEFINITION_1)
+    assert (strict.rank, sampled.coverage(strict, phi[1:])) == (1, np.inf)
+    assert sampled.coverage(strict, 3 * phi[:1]) == pytest.approx(9.0)
+    assert sampled.coverage(strict, phi, jnp.array([1.0, 0.0])) == pytest.approx(1.0)  # not visited
     logged = sampled.norm(phi[:1])
     assert (logged.rank, sampled.coverage(logged, phi[1:]), logged.share_outside(phi[1:])) == (1, 0, 1)
     assert sampled.coverage(logged, 3 * phi[:1]) == pytest.approx(9.0)
@@ -157,7 +174,17 @@ def test_delta_does_not_depend_on_coordinates():
     np.testing.assert_allclose(found, plain, rtol=1e-3)
 
 
-def test_what_lies_outside_of_the_data_has_no_length():
+def test_delta_is_infinite_where_a_slope_leaves_what_was_logged():
+    act, code, features, obs, theta, _, logged = small_network()
+    flat_ = logged.copy()
+    flat_[:, 0] = 0.0
+    narrow = sampled.norm(jnp.asarray(flat_), **DEFINITION_1)
+    assert sampled.drift_of_actions(act, code, features, obs, theta, narrow).delta == np.inf
+    deaf = lambda state, code, action: features(state, code, action).at[0].set(0.0)
+    assert np.isfinite(sampled.drift_of_actions(act, code, deaf, obs, theta, narrow).delta)
+
+
+def test_what_lies_outside_of_the_data_has_no_length_unless_it_is_asked_for():
     act, code, features, obs, theta, _, logged = small_network()
     logged = logged.copy()
     logged[:, 1:] = 0.0

@@ -6,6 +6,7 @@ the value is linear. On all pairs of a finite MDP, weighted by their probabiliti
 """
 
 from collections.abc import Callable
+import math
 from typing import NamedTuple
 
 import jax
@@ -16,12 +17,15 @@ RANGE = 1e-4
 """Directions with less than this share of the largest second moment are outside of the data. Moments in float32
 tell shares far above 1e-7."""
 
+OUTSIDE = 1e-2
+"""Features with more than this share of their squares in directions outside of the data are outside themselves."""
+
 Rows = Float[Array, "rows d"]
 Weights = Float[Array, " rows"]
 
 
 class Norm(NamedTuple):
-    """The norm ||u||_{A^-1} of Definition 1 within the range of A; what lies outside of it has no length here."""
+    """The norm ||u||_{A^-1} of Definition 1 within the range of A, and how much lies outside of it."""
 
     whitening: Float[Array, "d d"]
     """A map after which features have the second moment 1 in each covered direction, and none elsewhere."""
@@ -29,10 +33,16 @@ class Norm(NamedTuple):
     """A map to what lies outside the range, where Definition 1 is infinite."""
     rank: Float[Array, ""]
     """The number of directions that A covers."""
+    outside: float
+    """The share of a vector's square outside of the range from which on its length is infinite."""
 
     def squared(self, vectors: Float[Array, "*axes d"]) -> Float[Array, "*axes"]:
         """Returns ||u||^2_{A^-1} of each vector."""
-        return jnp.sum((vectors @ self.whitening) ** 2, axis=-1)
+        within = jnp.sum((vectors @ self.whitening) ** 2, axis=-1)
+        if self.outside == math.inf:
+            return within
+        left_out, whole = (jnp.sum(each**2, axis=-1) for each in (vectors @ self.null, vectors))
+        return jnp.where(left_out > self.outside * whole, jnp.inf, within)
 
     def share_outside(self, vectors: Rows, weights: Weights | None = None) -> Float[Array, ""]:
         """Returns the share of the mean squared length that lies outside the range of A."""
@@ -47,12 +57,17 @@ class Norm(NamedTuple):
         return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1.0)), 0.0)
 
 
-def norm(features: Rows, weights: Weights | None = None) -> Norm:
-    """Returns the norm of the features' second moment."""
+def norm(features: Rows, weights: Weights | None = None, outside: float = math.inf, least: float = RANGE) -> Norm:
+    """Returns the norm of the features' second moment.
+
+    **Arguments:** with `outside` = `OUTSIDE` lengths are those of Definition 1, infinite outside the range. Without
+    it a vector has the length of what lies within, since a network's features always leave the range a little, and
+    the share outside is told apart. `least` is `RANGE` for moments in float32.
+    """
     values, directions = jnp.linalg.eigh(second_moment(features, weights))
-    kept = values > RANGE * values.max()
+    kept = values > least * values.max()
     scale = jnp.where(kept, 1 / jnp.sqrt(jnp.where(kept, values, 1.0)), 0.0)
-    return Norm(directions * scale[None], directions * ~kept[None], kept.sum().astype(values.dtype))
+    return Norm(directions * scale[None], directions * ~kept[None], kept.sum().astype(values.dtype), outside)
 
 
 def coverage(logged: Norm, own: Rows, weights: Weights | None = None) -> Float[Array, ""]:
@@ -61,7 +76,12 @@ def coverage(logged: Norm, own: Rows, weights: Weights | None = None) -> Float[A
     **Arguments:** `logged` is the norm of the second moment of phi^pi over the data's pairs; `own` are the features
     of pairs as the policy meets them. It is the rank of `logged` where these are the data's pairs.
     """
-    return jnp.average(logged.squared(own), weights=weights)
+    return mean(logged.squared(own), weights)
+
+
+def mean(values: Float[Array, " rows"], weights: Weights | None = None) -> Float[Array, ""]:
+    """Returns the weighted mean of values that may be infinite where the weight is zero."""
+    return values.mean() if weights is None else jnp.average(jnp.where(weights > 0, values, 0.0), weights=weights)
 
 
 def second_moment(features: Rows, weights: Weights | None = None) -> Float[Array, "d d"]:
@@ -117,12 +137,13 @@ def drift_of_choices(
     """Returns Delta of a policy that draws one of some actions, from its slopes in its parameters."""
     lengths = reference.length(features)[..., None]
     weighted = weights[:, None, None] * probability_slopes
-    terms = weighted * lengths
+    # A slope of zero times a feature out of range adds no error: the gradient does not use the weights there.
+    terms = jnp.where(weighted != 0, weighted * lengths, 0.0)
     steepest = reference.length(jnp.moveaxis(feature_slopes, -1, -2)).max(axis=-1)
     return SampledDrift(
         first=jnp.abs(terms).sum(axis=(0, 1)).max(),
         first_printed=jnp.abs(terms.sum(axis=(0, 1))).max(),
-        second=jnp.average(steepest, weights=weights[:, None] * probabilities),
+        second=mean(steepest.ravel(), (weights[:, None] * probabilities).ravel()),
     )
 
 
@@ -162,8 +183,11 @@ def _lengths(
     """The length of each column of outer inner, without the columns themselves."""
     if not inner.shape[0]:
         return jnp.zeros(inner.shape[1])
-    part = outer.T @ reference.whitening
-    return jnp.sqrt(jnp.sum(inner * ((part @ part.T) @ inner), axis=0).clip(0.0))
+    squared = lambda part: jnp.sum(inner * ((part @ part.T) @ inner), axis=0).clip(0.0)
+    within = jnp.sqrt(squared(outer.T @ reference.whitening))
+    if reference.outside == math.inf:
+        return within
+    return jnp.where(squared(outer.T @ reference.null) > reference.outside * squared(outer.T), jnp.inf, within)
 
 
 # Where a policy goes, as far as the data tell

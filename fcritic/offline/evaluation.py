@@ -51,9 +51,6 @@ WATCHED = 64
 COVERED = 4.0
 """The most coverage of a policy that is trusted, as a multiple of the data's own."""
 
-OUTSIDE = 1e-2
-"""Features with more than this share of their squares in directions outside of the data are outside themselves."""
-
 FAR_QUANTILE = 0.99
 """Of the distances from each logged pair (s, a) to the nearest other one: what is farther is far."""
 
@@ -452,7 +449,7 @@ def _signs(
         after = logged.discount * worth(own) + (1 - logged.discount) * end_value
         error = logged.reward + discount * after - worth(taken)
         return {
-            "coverage": jnp.where(left_out > OUTSIDE, jnp.inf, covered),
+            "coverage": jnp.where(left_out > trust_metrics.OUTSIDE, jnp.inf, covered),
             "far": jnp.maximum(jnp.average(away, weights=weights), usually_away),
             "concentrability": trust_metrics.concentrability(visited),
             "residual": jnp.sqrt(jnp.mean(error**2)),
