@@ -44,7 +44,7 @@ class Trust:
     region: float | None = None
     """An actor's step is multiplied by this over the growth of its Delta since the last measurement, or since
     resting critics learned last, where that is below 1 (paper: future work)."""
-    every: int = 50
+    every: int = 200
     """Iterations between two measurements for the four options before."""
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ SMALL: Changes = {f"{part}_hidden": (32, 32) for part in ("actor", "state_action
     "encoder.code": 16,
     "trust.measure": True,
     "trust.rows": 512,
+    "trust.every": 50,
 }
 """A fraction of the arithmetic of `fac-small`; features have 33 directions, a quarter of the rows of a batch."""
 
