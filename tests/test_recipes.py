@@ -92,7 +92,7 @@ def critic_values(agent, learned, obs, act):
 
 # By what they are when shrunk: `fac-small` is then `fac-shared`.
 NAMES = {agent: [name for name in RECIPES if shrunk(name) == agent] for agent in map(shrunk, RECIPES)}
-LATER = {"fac-first-term", "fac-plain", "fac-unpaired", "fsac", "sac+", "td3"}
+LATER = {"fac-first-term", "fac-plain", "fac-unpaired", "fsac-small", "sac+", "td3"}
 """Those that differ from another one in a switch: `make test-all` trains them, `make test` all others."""
 
 

@@ -77,7 +77,7 @@ METHODS: dict[str, tuple[str, Changes]] = {
 """Recipe and changes of each method; the first seven train on all tasks."""
 MAIN = tuple(METHODS)[:7]
 ASKED = (SOFT, BOTH, "fac-small", "behaviour and cloud", NO_CLOUD)
-"""Methods whose critics are asked what they know; their policies play as many frames as the training itself."""
+"""Methods whose critics are asked what they know; the policies in question play more frames than the training."""
 
 
 def _small(method: str, task: str) -> Run:
@@ -194,9 +194,8 @@ class Knowing(AcrossTasks):
     def sections(self, findings: Findings) -> list[Section]:
         """What the critics know, before the sections of any comparison."""
         shown = lambda values: (
-            f"{np.nanmedian(values):.2f} ({np.nanmin(values):.2f})" if any(known(values)) else "-"
+            "-" if np.isnan(values).all() else f"{np.nanmedian(values):.2f} ({np.nanmin(values):.2f})"
         )
-        known = lambda values: ~np.isnan(values)
         rows = [
             [method, f"{min(table['frame']):,}", *(shown(table[name]) for name in SIGNS)]
             for method, table in findings.plot["knowledge"].items()
